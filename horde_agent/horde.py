@@ -45,7 +45,7 @@ from horde_agent.learning.rarity import FeatureRarity
 from horde_agent.learning.ratios import PolicyRatios, refuse_misfits
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
-    PAPER_CONFIG,
+    DEFAULT_CONFIG,
     LearnerConfig,
     rules_of,
     step_sizes_of,
@@ -83,7 +83,7 @@ class Horde:
         real_valued: Learn from real-valued feature vectors, such as a network's last layer, instead
             of tiles: pass phi, floats of shape (n_features,), wherever a method has `tiles`. The
             step size is divided by `n_active`, the expected squared length of phi. Uses the plain
-            engine.
+            engine, without `rarity`, as only tiles are counted.
         share: Properties of the whole Horde, if these demons are a shard of it (`cluster`).
 
     Attributes:
@@ -116,7 +116,7 @@ class Horde:
         *,
         n_features: int,
         n_active: int,
-        config: LearnerConfig = PAPER_CONFIG,
+        config: LearnerConfig = DEFAULT_CONFIG,
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
@@ -126,11 +126,9 @@ class Horde:
             raise ValueError(
                 'engine="span" does not support real-valued features: omit engine, or choose "plain"'
             )
-        if real_valued and config.rarity:
-            raise ValueError("real-valued features are not counted, as tiles are: set rarity=False")
         check_size(n_features, n_active, mode)
         if real_valued:
-            self.config = replace(config, engine="plain")
+            self.config = replace(config, engine="plain", rarity=False)
         else:
             self.config = config
         self.n_features = n_features
@@ -297,7 +295,8 @@ class Horde:
 
         Examples:
             >>> from horde_agent import Behaviour, Channel
-            >>> horde = Horde([GVF("light", Behaviour(), Channel(0), 0.5)], n_features=4, n_active=1)
+            >>> question = GVF("light", Behaviour(), Channel(0), 0.5)
+            >>> horde = Horde([question], n_features=4, n_active=1, config=LearnerConfig.paper())
             >>> for step in range(100):
             ...     horde.select_stream(step % 2)
             ...     state = np.ones(1), np.array([step % 2])

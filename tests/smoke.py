@@ -27,7 +27,9 @@ def walk(seed: int) -> str:
     """Return the hash of the weights that a Horde learns from a random walk around a ring."""
     gammas = np.linspace(0.0, 0.95, N_QUESTIONS)
     questions = [GVF(f"at {gamma:.4f}", Uniform(2), Channel(0), float(gamma)) for gamma in gammas]
-    learner = Horde(questions, n_features=N_PLACES, n_active=1, config=LearnerConfig(step_size=0.1))
+    learner = Horde(
+        questions, n_features=N_PLACES, n_active=1, config=LearnerConfig.paper(step_size=0.1)
+    )
     rng = np.random.default_rng(seed)
     place = 0
     learner.begin(np.array([0.0]), np.array([place]))

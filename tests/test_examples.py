@@ -71,7 +71,7 @@ def test_the_horde_learns_what_gtd_in_one_file_learns() -> None:
     walk = example["random_walk"](2_000, np.random.default_rng(1))
     theta, w = example["learn"](walk)
 
-    config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
+    config = LearnerConfig.paper(step_size=0.1, secondary_ratio=0.1, dtype="float64")
     question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
     horde = Horde(
         [question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config

@@ -6,7 +6,9 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, StickyRandom
+from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerConfig, StickyRandom
+
+CONFIG = LearnerConfig.paper()
 
 STEPS = 12_000
 SWAPPED = STEPS // 2
@@ -17,7 +19,7 @@ coder = interface.coder
 light = interface.index("light_0")
 distance = interface.index("ir_distance_0")
 question = GVF("light ahead", ConstantAction(0, n_actions=5), Channel(light), continuation=0.8)
-horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 rupee = horde.new_rupee(beta0=1 / 1000)
 behaviour = StickyRandom(n_actions=5)
 rng = np.random.default_rng(seed=0)

@@ -6,8 +6,19 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import Behaviour, ConstantAction, Follow, Horde, Interface, Life, questions
+from horde_agent import (
+    Behaviour,
+    ConstantAction,
+    Follow,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    questions,
+)
 from horde_agent.learning.rupee import UDE
+
+CONFIG = LearnerConfig.paper()
 
 MOVED_S = 900.0
 SOUTH_WEST = (-0.8, -0.8, 0.45)  # metres; before, the lamp is in the north-east corner
@@ -19,7 +30,7 @@ interface = Interface.of(env)
 coder = interface.coder
 channels = [i for i, channel in enumerate(interface.channels) if channel.group in GROUPS]
 gvfs = questions.family(interface, {"behaviour": Behaviour()}, [0.8], channels)
-horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 surprise = UDE(len(gvfs), beta0=0.01)
 history: list[np.ndarray] = []
 

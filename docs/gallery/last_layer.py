@@ -19,7 +19,7 @@ network = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(
 predictor = nn.Sequential(network, nn.Linear(32, 4))  # of the next observation
 optimiser = torch.optim.Adam(predictor.parameters(), lr=3e-3)
 question = GVF("angle", Behaviour(), Channel(2), GAMMA, lam=0.8)
-config = LearnerConfig(step_size=0.5)
+config = LearnerConfig.paper(step_size=0.5)
 horde = Horde([question], n_features=32, n_active=32, config=config, real_valued=True)
 
 

@@ -34,7 +34,7 @@ def many_questions() -> list[GVF]:
 def measure() -> list[float]:
     """Return the times of 150 steps in ms, with random observations and features."""
     rng = np.random.default_rng(seed=0)
-    config = LearnerConfig(vector_mspbe=False)
+    config = LearnerConfig.paper(vector_mspbe=False)
     horde = Horde(many_questions(), n_features=N_FEATURES, n_active=N_ACTIVE, config=config)
     times_ms = []
     for step in range(151):

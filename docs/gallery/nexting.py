@@ -6,7 +6,9 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Behaviour, Channel, Horde, Interface, Life, StickyRandom
+from horde_agent import GVF, Behaviour, Channel, Horde, Interface, LearnerConfig, Life, StickyRandom
+
+CONFIG = LearnerConfig.paper()
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
@@ -17,7 +19,7 @@ gammas = 1.0 - interface.period_s / scales_s
 questions = []
 for scale_s, gamma in zip(scales_s, gammas, strict=True):
     questions.append(GVF(f"over {scale_s:g} s", Behaviour(), Channel(light), float(gamma)))
-horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 
 readings: list[float] = []
 predictions: list[np.ndarray] = []

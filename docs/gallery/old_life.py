@@ -6,8 +6,20 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom, relearn
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    StickyRandom,
+    relearn,
+)
 from horde_agent.record import Recorder
+
+CONFIG = LearnerConfig.paper()
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
@@ -20,7 +32,7 @@ def horde_about(*channels: str) -> Horde:
     for name in channels:
         channel = Channel(interface.index(name))
         questions.append(GVF(name, ConstantAction(0, n_actions=5), channel, continuation=0.8))
-    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+    return Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 
 
 recorder = Recorder(len(interface.channels))

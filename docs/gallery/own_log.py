@@ -5,7 +5,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Behaviour, Channel, Horde, TileCoder
+from horde_agent import GVF, Behaviour, Channel, Horde, LearnerConfig, TileCoder
+
+CONFIG = LearnerConfig.paper()
 
 # A log of 60 days, a row per hour: light, warmth, hour of the day
 rng = np.random.default_rng(seed=0)
@@ -22,7 +24,7 @@ questions = [
     GVF("the next hour", Behaviour(), Channel(1), continuation=0.0, lam=0.9),
     GVF("the next six hours", Behaviour(), Channel(1), continuation=5 / 6, lam=0.9),
 ]
-horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 
 horde.begin(log[0], coder.encode(log[0]))
 predictions = []

@@ -7,8 +7,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from stable_baselines3 import PPO
 
-from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface
+from horde_agent import GVF, Behaviour, Channel, ConstantAction, Horde, Interface, LearnerConfig
 from horde_agent.sb3 import HordeCallback
+
+CONFIG = LearnerConfig.paper()
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar", task="light", max_episode_steps=500)
 interface = Interface.of(env)
@@ -19,7 +21,7 @@ questions = [
     GVF("only forward", ConstantAction(0, n_actions=5), light, continuation=0.9, lam=0.8),
     GVF("only turning", ConstantAction(2, n_actions=5), light, continuation=0.9, lam=0.8),
 ]
-horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 history: list[np.ndarray] = []
 
 

@@ -29,7 +29,7 @@ def learned(feeds_back: bool) -> np.ndarray:
     """Walk around the ring, learn, and return the prediction in each place."""
     interface = interface_of_the_ring(feeds_back)
     coder = interface.coder
-    config = LearnerConfig(secondary_ratio=0.01)
+    config = LearnerConfig.paper(secondary_ratio=0.01)
     horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
     last_prediction = None
     predictions = np.zeros(N_PLACES)

@@ -6,7 +6,19 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Channel, ConstantAction, Follow, Horde, Interface, Life, PolicyFunction
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Follow,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    PolicyFunction,
+)
+
+CONFIG = LearnerConfig.paper()
 
 DRIVE = [0.6, 0.1, 0.1, 0.1, 0.1]  # mostly forward
 TURN = [0.1, 0.1, 0.7, 0.05, 0.05]  # mostly clockwise
@@ -19,7 +31,7 @@ def time_near_a_wall(has_reflex: bool) -> np.ndarray:
     coder = interface.coder
     nose = interface.index("ir_distance_0")
     question = GVF("wall ahead", ConstantAction(0, n_actions=5), Channel(nose), 0.8, lam=0.8)
-    horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
+    horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
     is_near = []
 
     def drive(observation, tiles):

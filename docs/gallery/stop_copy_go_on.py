@@ -7,7 +7,9 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import Horde, Interface, StickyRandom, questions
+from horde_agent import Horde, Interface, LearnerConfig, StickyRandom, questions
+
+CONFIG = LearnerConfig.paper()
 
 STEPS = 4_000
 COPIED = 2_000
@@ -16,7 +18,7 @@ env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
 coder = interface.coder
 gvfs = questions.nexting(interface)
-original = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active)
+original = Horde(gvfs, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 light = next(k for k, name in enumerate(original.names) if "light_0" in name)
 behaviour = StickyRandom(n_actions=5)
 rng = np.random.default_rng(seed=0)

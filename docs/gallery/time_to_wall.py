@@ -27,7 +27,7 @@ def until_near(observation, tiles) -> float:
 
 forward = ConstantAction(0, n_actions=5)
 question = GVF("time to the wall", forward, seconds, until_near, lam=0.9)
-config = LearnerConfig(step_size=0.05, average=10_000.0, rarity=True)
+config = LearnerConfig(offset=0.0)
 horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active, config=config)
 
 behaviour = StickyRandom(n_actions=5, repeat=0.8)

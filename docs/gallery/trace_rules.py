@@ -10,9 +10,9 @@ from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, LearnerC
 
 STEPS = 4_000
 CONFIGS = [
-    LearnerConfig(trace_rule="plain"),
-    LearnerConfig(trace_rule="capped"),
-    LearnerConfig(trace_rule="clipped"),
+    LearnerConfig.paper(trace_rule="plain"),
+    LearnerConfig.paper(trace_rule="capped"),
+    LearnerConfig.paper(trace_rule="clipped"),
 ]
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")

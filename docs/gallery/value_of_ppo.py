@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from stable_baselines3 import PPO
 
-from horde_agent import GVF, Behaviour, Horde, Interface, Reward
+from horde_agent import GVF, Behaviour, Horde, Interface, LearnerConfig, Reward
 from horde_agent.sb3 import HordeCallback
+
+CONFIG = LearnerConfig.paper()
 
 GAMMA = 0.95
 SMOOTHED = 500  # steps
@@ -19,7 +21,7 @@ env = gym.make("CartPole-v1", max_episode_steps=100_000)  # an episode ends when
 interface = Interface.of(env)
 coder = interface.coder
 questions = [GVF("value", Behaviour(), Reward(), continuation=GAMMA, lam=0.8)]
-horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 predictions: list[float] = []
 rewards: list[float] = []
 falls: list[bool] = []

@@ -6,8 +6,19 @@ import gymnasium as gym
 import matplotlib.pyplot as plt
 import numpy as np
 
-from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    StickyRandom,
+)
 from horde_agent.life.excursions import ExcursionConfig
+
+CONFIG = LearnerConfig.paper()
 
 env = gym.make("horde_env:CritterbotPen-v0", physics="planar")
 interface = Interface.of(env)
@@ -19,7 +30,7 @@ questions = [
     GVF("if it went forward", forward, Channel(nose), continuation=0.8),
     GVF("if it went backward", reverse, Channel(nose), continuation=0.8),
 ]
-horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active, config=CONFIG)
 
 readings: list[float] = []
 predictions: list[np.ndarray] = []

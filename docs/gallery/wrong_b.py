@@ -14,7 +14,7 @@ STATE = np.zeros(1, dtype=np.int64)  # there is one state, with one feature
 def predictions(b_pays: float, b_other: float) -> list[float]:
     """Return the predictions of 1,500 steps if these probabilities are reported."""
     question = GVF("reward", Uniform(n_actions=2), Channel(0), continuation=0.5, lam=0.0)
-    horde = Horde([question], n_features=1, n_active=1, config=LearnerConfig(step_size=0.02))
+    horde = Horde([question], n_features=1, n_active=1, config=LearnerConfig.paper(step_size=0.02))
     rng = np.random.default_rng(seed=0)
     horde.begin(np.zeros(1), STATE)
     values = []

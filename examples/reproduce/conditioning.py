@@ -55,7 +55,9 @@ OTHER_STREAM = 1_000
 BEFORE_CS = 5
 
 
-CONFIG = LearnerConfig(algorithm="td", trace_rule="plain", dtype="float64", vector_mspbe=False)
+CONFIG = LearnerConfig.paper(
+    algorithm="td", trace_rule="plain", dtype="float64", vector_mspbe=False
+)
 """Rule of all learners, with lambda as `LAM`."""
 
 

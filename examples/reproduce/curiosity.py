@@ -306,7 +306,7 @@ def _new_robot(
     return (
         env,
         interface,
-        new_horde(interface, questions, config=LearnerConfig(step_size=STEP_SIZE)),
+        new_horde(interface, questions, config=LearnerConfig.paper(step_size=STEP_SIZE)),
         actions,
     )
 

@@ -74,7 +74,9 @@ class Levers(NamedTuple):
         average = 0.0
         if self.averages:
             average = AVERAGE
-        return LearnerConfig(offset=offset, average=average, rarity=self.rarity, vector_mspbe=False)
+        return LearnerConfig.paper(
+            offset=offset, average=average, rarity=self.rarity, vector_mspbe=False
+        )
 
     def without(self, lever: str) -> Levers:
         """Return the others; what follows the reading is an offset."""

@@ -218,7 +218,7 @@ def _new_robot(
     """Return a robot with some questions, and with changes of it or its pen as in `_body`."""
     env = _body(changed_at_s=changed_at_s, lamp_moved_at_s=lamp_moved_at_s)
     interface = Interface.of(env)
-    config = LearnerConfig(step_size=STEP_SIZE, offset="mean", vector_mspbe=False)
+    config = LearnerConfig.paper(step_size=STEP_SIZE, offset="mean", vector_mspbe=False)
     horde = new_horde(interface, ask(interface), config=config)
     observers: list[LifeHooks] = []
     policy: BehaviourPolicy = StickyRandom(len(interface.actions))

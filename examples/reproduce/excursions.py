@@ -69,7 +69,7 @@ class LearnerVariant(NamedTuple):
     def config(self) -> LearnerConfig:
         """Return the learner's settings."""
         settings: dict[str, Any] = self._asdict()
-        return LearnerConfig(**settings, vector_mspbe=False)
+        return LearnerConfig.paper(**settings, vector_mspbe=False)
 
 
 STEPS = {"paper": 261_681, "quick": 6_000}

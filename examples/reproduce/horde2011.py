@@ -236,7 +236,7 @@ def wander(_study: ExperimentContext, seed: int, size: Horde2011Size) -> Wanderi
         ),
         GVF("light", Greedy(n), Channel(interface.index("light_0")), LIGHT_GAMMA, lam=LAM),
     ]
-    horde = new_horde(interface, questions, config=LearnerConfig(step_size=STEP_SIZE))
+    horde = new_horde(interface, questions, config=LearnerConfig.paper(step_size=STEP_SIZE))
     rng = np.random.default_rng(seed)
     steps: list[tuple[bool, bool, float]] = []
 
@@ -356,7 +356,7 @@ def spin(_study: ExperimentContext, seed: int, size: Horde2011Size) -> Stops:
     behaviour = Spinner(interface)
     policy = ConstantAction(behaviour.stop, len(interface.actions))
     questions = [GVF("rest", policy, lambda *_: 1.0, until_rest(interface), lam=LAM)]
-    horde = new_horde(interface, questions, config=LearnerConfig(step_size=STOP_STEP_SIZE))
+    horde = new_horde(interface, questions, config=LearnerConfig.paper(step_size=STOP_STEP_SIZE))
     is_moving = until_rest(interface)
     no_tiles = np.zeros(0, dtype=np.int64)
     steps: list[tuple[bool, bool, float]] = []

@@ -76,7 +76,7 @@ class Entry(NamedTuple):
             parameters = {"eta": self.eta}
         sizes = {"step_size": self.step_size, "secondary_ratio": self.secondary_ratio}
         given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
-        return LearnerConfig(
+        return LearnerConfig.paper(
             algorithm=self.rule, parameters=parameters, vector_mspbe=False, **given
         )
 

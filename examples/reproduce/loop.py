@@ -81,7 +81,7 @@ def learn_ring(tables: Tables, lam: float = 0.9, n_steps: int = 12_000) -> Float
     if tables:
         interface = interface.feeding_back(questions, tables)
     horde = new_horde(
-        interface, questions, config=LearnerConfig(secondary_ratio=0.01, dtype="float64")
+        interface, questions, config=LearnerConfig.paper(secondary_ratio=0.01, dtype="float64")
     )
     horde.begin(np.ones(1), interface.encode(np.ones(1)))
     y = np.zeros(1)
@@ -140,7 +140,7 @@ def learn_corridor(rng: np.random.Generator, engine: Literal["span", "plain"] = 
         GVF("then", policy(THEN_RIGHT), Channel(0), THEN_GAMMA, lam=0.5),
         GVF("first", policy(FIRST_RIGHT), Prediction("then"), FIRST_GAMMA, lam=0.5),
     ]
-    config = LearnerConfig(step_size=0.02, dtype="float64", engine=engine)
+    config = LearnerConfig.paper(step_size=0.02, dtype="float64", engine=engine)
     horde = Horde(questions, n_features=N_STATES, n_active=1, config=config)
     state = 0
     predictions = []
@@ -164,7 +164,7 @@ MINUTE = 600
 HELD_OUT = 3
 """Steps of a piece of a life; every third piece is held out."""
 TILINGS: dict[str, Any] = {"intervals": [8], "tilings": 32}
-CONFIG = LearnerConfig(vector_mspbe=False)
+CONFIG = LearnerConfig.paper(vector_mspbe=False)
 
 ALONE = "observation alone"
 CLOSED = "loop closed"

@@ -250,7 +250,7 @@ def track(context: ExperimentContext, life: Path, size: MeasuresSize) -> Trackin
     interface = interface_of(context)
     training_data = TrainingData(read(life))
     questions = excursions(interface)[:: size.stride]
-    horde = compiled_horde(interface, questions, config=LearnerConfig(vector_mspbe=False))
+    horde = compiled_horde(interface, questions, config=LearnerConfig.paper(vector_mspbe=False))
     rupee = horde.new_rupee(BETA0)
     looks: list[tuple[int, Floats]] = []
 

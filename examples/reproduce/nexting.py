@@ -48,7 +48,7 @@ from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"
-CONFIG = LearnerConfig(algorithm="td", vector_mspbe=False)
+CONFIG = LearnerConfig.paper(algorithm="td", vector_mspbe=False)
 """TD(lambda) with lambda .9 and alpha .1 over the active features."""
 LAGS = 20
 """Readings that autoregression sees."""

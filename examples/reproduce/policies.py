@@ -92,7 +92,7 @@ def horde_of(
     interface: Interface, gvfs: Sequence[GVF], trace_rule: str, mode: Mode = "deferred"
 ) -> Horde:
     """Return a Horde that has learned nothing, its kernels compiled; an eager one predicts on each step."""
-    config = LearnerConfig(trace_rule=trace_rule, vector_mspbe=False)  # type: ignore[arg-type]
+    config = LearnerConfig.paper(trace_rule=trace_rule, vector_mspbe=False)
     return compiled_horde(interface, gvfs, config=config, mode=mode)
 
 

@@ -276,7 +276,7 @@ def run(context: ExperimentContext) -> tuple[ResetResults, dict[str, object]]:
         {s: run for (k, s), run in runs.items() if k == kind} for kind in ("reset", "moved")
     )
     interface = interface_of(context)
-    config = LearnerConfig()
+    config = LearnerConfig.paper()
     questions = asked(interface)
     return ResetResults(interface, questions, change_at, EVERY[context.scale], reset, moved), {
         "steps of each life": STEPS[context.scale],

@@ -55,7 +55,7 @@ class SwiftTDVariant(NamedTuple):
         parameters = {}
         if self.rule == "swift_td":
             parameters = {"meta": self.meta, "eta": self.eta}
-        return LearnerConfig(
+        return LearnerConfig.paper(
             algorithm=self.rule, step_size=self.step_size, parameters=parameters, vector_mspbe=False
         )
 

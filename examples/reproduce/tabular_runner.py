@@ -63,7 +63,7 @@ class RuleVariant:
         options: Any = {"trace_rule": rules.rule(self.algorithm).TRACE_RULE or "plain"}
         if self.psi_max:
             options["parameters"] = {"psi": max(psi, 1e-300)}  # 0 is no valid psi
-        return LearnerConfig(
+        return LearnerConfig.paper(
             algorithm=self.algorithm, dtype="float64", vector_mspbe=False, **options
         )
 

@@ -18,7 +18,8 @@ Step = Callable[[int], object]
 class Learning:
     """A Horde that learns from transition t when it is called with t: policies, checks and predictions included.
 
-    The w rule is "importance-weighted" and no vector MSPBE is kept, unless `config` says otherwise.
+    It learns as the paper does, but the w rule is "importance-weighted" and no vector MSPBE is kept,
+    unless `config` says otherwise.
     With `shards` it is a `ShardedHorde`, and `asked` are the arguments of its `learn` for a
     requested prediction.
     """
@@ -35,7 +36,9 @@ class Learning:
     ) -> None:
         self.stream = stream
         self._asked = asked or {}
-        rules = LearnerConfig(**{"w_rule": "importance-weighted", "vector_mspbe": False, **config})
+        rules = LearnerConfig.paper(
+            **{"w_rule": "importance-weighted", "vector_mspbe": False, **config}
+        )
         size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
         more: dict[str, Any] = {}
         if shards:

@@ -33,7 +33,7 @@ from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker, input_limits
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.offsets import checked_offsets
-from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig, with_rules
+from horde_agent.learning.rules import DEFAULT_CONFIG, LearnerConfig, with_rules
 from horde_agent.learning.signals import check_names
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
@@ -81,7 +81,7 @@ class ShardedHorde:
         *,
         n_features: int,
         n_active: int,
-        config: LearnerConfig = PAPER_CONFIG,
+        config: LearnerConfig = DEFAULT_CONFIG,
         mode: Mode = "eager",
         channels: Sequence[str] = (),
         real_valued: bool = False,
@@ -237,7 +237,7 @@ class ShardedHorde:
         # Shards process their steps at other times, too: for predictions as cumulants, averages and
         # classes of features
         config = self.config
-        is_ahead = bool(self._plan.predicted) or config.average > 0.0 or config.rarity
+        is_ahead = bool(self._plan.predicted) or config.average > 0.0 or bool(config.rarity)
         least = int(self.mode == "deferred" and is_ahead)
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:

@@ -75,7 +75,7 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
         alive=np.zeros(n_demons, dtype=bool),
         **{name: np.zeros(n_demons) for name in _NUMBERS},
         flagged=np.zeros(n_demons, dtype=bool),
-        root=np.ones(n_weights * config.rarity),
+        root=np.ones(n_weights * bool(config.rarity)),
         n_weights=len(update_rule.WEIGHTS),
         n_numbers=len(update_rule.NUMBERS),
         n_actions=n_actions,

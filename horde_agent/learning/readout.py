@@ -108,7 +108,7 @@ class Readout:
         self._write(self.offsets.at_end)
 
     def read(self, channels: Observation, *, is_first: bool, is_last: bool) -> None:
-        """Move the offsets by a reading of the channels, from `Cumulants.channels`; see `kernels.offsets.read`."""
+        """Move the offsets by a reading, (n_channels,), from `Cumulants.channels`; see `kernels.offsets.read`."""
         inputs = (channels, is_first, is_last)
         if self._read is None:
             self._read = bind(
@@ -122,7 +122,7 @@ class Readout:
         return offsets.is_on and (offsets.changes_always or terminated or offsets.at_end)
 
     def move(self, channels: Observation, *, terminated: bool) -> None:
-        """Move the offsets by a transition, and write what changes at its end; `channels` are as in `read`."""
+        """Move the offsets by a transition, given `channels` as in `read`, (n_channels,), and write what changes."""
         if self.offsets.is_moving:
             self.read(channels, is_first=False, is_last=terminated)
         self.offsets.at_end = terminated

@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """Options of the learning algorithm.
+    """Options of the learning algorithm; by default those of `horde learn`, and of its `--paper` in `paper`.
 
     Attributes:
-        step_size: Primary step size; alpha = step_size / number of active tiles. By default the
-            rule's, 0.1 for most, and half of it with an offset or with `rarity`.
+        step_size: Primary step size; alpha = step_size / number of active tiles. By default half of
+            the rule's, 0.05 for most, and all of it without an offset and `rarity`.
         secondary_ratio: alpha_w / alpha. By default the rule's, 0.001 for "gtd".
         trace_rule: lambda_{t+1}. "clipped": lambda min(1, 1/rho_t). "plain": lambda, as in the
             paper's pseudo-code; the trace may have infinite variance. "capped": as "plain", but
@@ -63,14 +63,15 @@ class LearnerConfig:
         average: Learning steps that the averages of the weights reach back (`learning.averages`);
             predictions are read from these, while learning goes on from the latest weights. 0: none.
         rarity: True: features that are seldom active have larger step sizes (`learning.rarity`), with
-            the rules and trace rules that the fast engine supports, on either engine.
+            the rules and trace rules that the fast engine supports, on either engine. By default on
+            with these.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
             names it.
 
-    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: step size
-        0.1 over the active tiles, ratio 0.001. Other rules: `kernels/rules`.
+    Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262: ratio 0.001,
+        step size 0.1 over the active tiles. Other rules: `kernels/rules`.
 
     Examples:
         >>> config = LearnerConfig(trace_rule="plain", step_size=0.05)
@@ -78,6 +79,8 @@ class LearnerConfig:
         (0.05, 'every-step')
         >>> LearnerConfig(algorithm="tdrc").secondary_ratio
         1.0
+        >>> LearnerConfig().step_size, LearnerConfig.paper().step_size
+        (0.05, 0.1)
     """
 
     step_size: float = math.nan
@@ -91,9 +94,17 @@ class LearnerConfig:
     engine: Literal["auto", "span", "plain"] = "auto"
     algorithm: str = "gtd"
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
-    offset: float | AutomaticOffset = 0.0
-    average: float = 0.0
-    rarity: bool = False
+    offset: float | AutomaticOffset = READING
+    average: float = 10_000.0  # 17 minutes at 10 Hz
+    rarity: bool | None = None
+
+    @classmethod
+    def paper(cls, **settings: Any) -> LearnerConfig:
+        """Return the options of White, Modayil & Sutton (2012), with `settings` by name in place of some.
+
+        No offset, no averages and no rarity, so that the step size is the rule's.
+        """
+        return cls(**{"offset": 0.0, "average": 0.0, "rarity": False, **settings})
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -109,7 +120,10 @@ class LearnerConfig:
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
-        step_size = default_step_size(rule, self.offset, rarity=self.rarity)
+        trace_rule = rule.TRACE_RULE or self.trace_rule
+        if self.rarity is None:
+            object.__setattr__(self, "rarity", has_fast_engine(rule.name, trace_rule))
+        step_size = default_step_size(rule, self.offset, rarity=bool(self.rarity))
         for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
             if math.isnan(getattr(self, name)):
                 object.__setattr__(self, name, default)
@@ -359,7 +373,7 @@ def config_of(config: LearnerConfig, algorithm: str) -> LearnerConfig:
     trace_rule = definition.TRACE_RULE or config.trace_rule
     if trace_rule == "capped":
         trace_rule = "clipped"
-    rarity = config.rarity and definition.SPAN is not None
+    rarity = bool(config.rarity) and definition.SPAN is not None
     return replace(
         config,
         algorithm=definition.name,
@@ -460,4 +474,5 @@ def is_too_long(config: LearnerConfig, decay: float) -> bool:
     return config.bounds_trace and decay < 1.0 and trace_length(config, decay) > LARGEST_TAIL
 
 
-PAPER_CONFIG = LearnerConfig()
+DEFAULT_CONFIG = LearnerConfig()
+PAPER_CONFIG = LearnerConfig.paper()

@@ -508,7 +508,7 @@ class Allocation:
             limits = 1 + groups * self.period // n_groups_of_all
         stored = self._rule.SPAN
         has_factor = "source" in stored or "w_factor" in stored
-        has_scaled_m = self._config.rarity and self._has_w and self._config.vector_mspbe
+        has_scaled_m = bool(self._config.rarity) and self._has_w and self._config.vector_mspbe
         return {
             "c": self.zeros(ring),
             "factor": self.zeros(ring * has_factor),
@@ -552,7 +552,7 @@ class Allocation:
         drop_below = DROP_BELOW[self._config.dtype]
         return {
             "every_step": config.w_rule == "every-step",
-            "has_scales": config.rarity,
+            "has_scales": bool(config.rarity),
             "trace_rule": trace_rules.CODES[config.trace_rule],
             "trace_bound": bound if config.trace_rule == "abtd" else 1.0 / bound,
             "rule": config.rule_parameters,

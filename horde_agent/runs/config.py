@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 import tyro
@@ -34,6 +34,9 @@ from horde_agent.refusals import Rule, check_one_of, did_you_mean
 from horde_agent.toml import typed
 from horde_agent.types import parsed_toml
 
+if TYPE_CHECKING:
+    from horde_agent.learning.rules import LearnerConfig
+
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 RECORDED = ("replay", "data")
 """Backends that cannot act."""
@@ -47,7 +50,6 @@ MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
-AVERAGE = 10_000.0  # learning steps: 17 minutes at 10 Hz
 # Those of horde_agent.gvf, which imports the compiler
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
@@ -296,30 +298,10 @@ def resolve(config: LearnConfig) -> LearnConfig:
     passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
     config = replace(
         config,
-        offset=_offset(config),
-        average=_average(config),
         features=features_of(config.features).resolved(config.seed),
     )
-    config = _with_step_sizes(_with_rarity(config))
+    config = _with_learner(config)
     return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
-
-
-def _offset(config: LearnConfig) -> str:
-    """Return the offset, which config.toml then states."""
-    if config.offset is not None:
-        return config.offset
-    if config.paper:
-        return NO_OFFSET
-    return READING
-
-
-def _average(config: LearnConfig) -> float:
-    """Return the reach of the averaged weights, which config.toml then states."""
-    if config.average is not None:
-        return config.average
-    if config.paper:
-        return NO_AVERAGE
-    return AVERAGE
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -362,59 +344,66 @@ def _questions_of(config: LearnConfig) -> str:
     return "excursions"
 
 
-def _with_step_sizes(config: LearnConfig) -> LearnConfig:
-    """Fill in the step sizes of the update rule, which config.toml then states."""
-    from horde_agent.kernels.rules import rule
-    from horde_agent.learning.rules import default_step_size, parse_algorithm
-
-    try:
-        definition = rule(parse_algorithm(config.algorithm)[0])
-    except ValueError as error:
-        raise BadInput(str(error)) from error
-    step_size = config.step_size
-    if step_size is None:
-        step_size = default_step_size(definition, offset_of(config), rarity=bool(config.rarity))
-    if config.secondary_ratio is None:
-        ratio = definition.SECONDARY_RATIO
-    else:
-        ratio = config.secondary_ratio
-    return replace(config, step_size=step_size, secondary_ratio=ratio)
-
-
-def _with_rarity(config: LearnConfig) -> LearnConfig:
-    """Fill in whether step sizes depend on the rarity of features; raise BadInput if the rule cannot do so."""
+def _with_learner(config: LearnConfig) -> LearnConfig:
+    """Fill in offset, averages, rarity and step sizes, which config.toml then states; raise BadInput if wrong."""
     from horde_agent.learning.rules import has_fast_engine
 
     try:
-        can_be_on = has_fast_engine(config.algorithm, config.trace_rule)
+        can_have_rarity = has_fast_engine(config.algorithm, config.trace_rule)
+        if config.rarity and not can_have_rarity:
+            raise BadInput(
+                f"--rarity needs the fast engine, which does not support --algorithm {config.algorithm} with "
+                f"--trace-rule {config.trace_rule}: omit it or write --no-rarity"
+            )
+        learner = learner_config(config)
     except ValueError as error:
         raise BadInput(str(error)) from error
-    if config.rarity is None:
-        return replace(config, rarity=can_be_on and not config.paper)
-    if config.rarity and not can_be_on:
-        raise BadInput(
-            f"--rarity needs the fast engine, which does not support --algorithm {config.algorithm} with "
-            f"--trace-rule {config.trace_rule}: omit it or write --no-rarity"
-        )
-    return config
+    offset = config.offset
+    if offset is None:
+        offset = str(learner.offset) if isinstance(learner.offset, str) else NO_OFFSET
+    return replace(
+        config,
+        offset=offset,
+        average=learner.average,
+        rarity=learner.rarity,
+        step_size=learner.step_size,
+        secondary_ratio=learner.secondary_ratio,
+    )
 
 
-def offset_of(config: LearnConfig) -> float | Literal["mean", "reading"]:
-    """Return the offset as `LearnerConfig` takes it; 0 if it is not set."""
-    if config.offset is None:
-        return 0.0
-    if config.offset == MEAN:
+def learner_config(config: LearnConfig) -> LearnerConfig:
+    """Return the options of the Horde: those that are set, others as in `LearnerConfig`, or in the paper's.
+
+    Raises:
+        ValueError: If they do not fit together.
+    """
+    from horde_agent.learning.rules import LearnerConfig
+
+    settings: dict[str, Any] = {}
+    for name in ("step_size", "secondary_ratio", "average", "rarity"):
+        if getattr(config, name) is not None:
+            settings[name] = getattr(config, name)
+    if config.offset is not None:
+        settings["offset"] = _offset_of(config.offset)
+    default: Any = LearnerConfig
+    if config.paper:
+        default = LearnerConfig.paper
+    learner: LearnerConfig = default(
+        algorithm=config.algorithm,
+        trace_rule=config.trace_rule,
+        w_rule=config.w_rule,
+        **settings,
+    )
+    return learner
+
+
+def _offset_of(offset: str) -> float | Literal["mean", "reading"]:
+    """Return the offset as `LearnerConfig` takes it."""
+    if offset == MEAN:
         return MEAN
-    if config.offset == READING:
+    if offset == READING:
         return READING
-    return float(config.offset)
-
-
-def average_of(config: LearnConfig) -> float:
-    """Return the reach of the averaged weights as `LearnerConfig` takes it; 0 if it is not set."""
-    if config.average is None:
-        return NO_AVERAGE
-    return config.average
+    return float(offset)
 
 
 def read_config(path: Path) -> LearnConfig:

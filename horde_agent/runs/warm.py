@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from horde_agent import questions
-from horde_agent.gvf import GVF, READING, Channel
+from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
@@ -38,7 +38,6 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import encoder
 from horde_agent.life.life import Life
 from horde_agent.policies import Behaviour, Greedy, Policy, StickyRandom, Uniform
-from horde_agent.runs.config import AVERAGE
 
 _STEPS = 150
 _OFTEN = ExcursionConfig(probability=0.1, horizon=5)
@@ -175,7 +174,7 @@ def _learn_by_hand() -> None:
         horde.begin(reading, tiles)
         for _ in range(2):
             horde.learn(0, 0.5, reading, tiles)
-        horde.predict(tiles)
+        horde.predict(tiles, reading)
 
 
 def _step_robots(robot: str) -> None:
@@ -205,11 +204,11 @@ def _hordes(interface: Interface, algorithm: str) -> Iterator[Horde]:
         questions.nexting(interface),
         questions.policies(interface, np.random.default_rng(0)),
     ]
-    default = replace(PAPER_CONFIG, offset=READING, average=AVERAGE, rarity=True)
-    capped = LearnerConfig(trace_rule="capped", average=AVERAGE)
+    default = LearnerConfig()
+    capped = LearnerConfig(trace_rule="capped")
     configs = [default, capped]
     if name != PAPER_CONFIG.algorithm or parameters:
-        configs.append(LearnerConfig(algorithm=name, parameters=parameters, average=AVERAGE))
+        configs.append(LearnerConfig(algorithm=name, parameters=parameters))
     for config, family in itertools.product(configs, families):
         yield Horde(
             family,

@@ -48,7 +48,7 @@ def horde_values(
         questions,
         n_features=episodes.n_features,
         n_active=episodes.tiles.shape[1],
-        config=LearnerConfig(),
+        config=LearnerConfig.paper(),
         mode="deferred",
     )
     n_passes = min(max(UPDATES // episodes.n_transitions, 1), _MOST_PASSES)

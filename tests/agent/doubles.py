@@ -230,7 +230,7 @@ def horde_of(
 ) -> Horde:
     """Return a Horde with the features of an interface; `config` are settings of LearnerConfig."""
     coder = interface.coder
-    rules = LearnerConfig(**config)
+    rules = LearnerConfig.paper(**config)
     return Horde(
         questions, n_features=coder.n_features, n_active=coder.n_active, config=rules, mode=mode
     )

@@ -56,7 +56,7 @@ def make(
         del options["secondary_ratio"]
     if rule.IGNORES_STEP_SIZE:
         options.pop("step_size", None)
-    config = LearnerConfig(**options)
+    config = LearnerConfig.paper(**options)
     return Horde(asked, n_features=n_features, n_active=N_ACTIVE, config=config, mode=mode)
 
 

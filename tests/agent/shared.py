@@ -59,7 +59,7 @@ def config_of(algorithm: str, **settings: Any) -> LearnerConfig:
         "mspbe_tau": 20.0,
         "parameters": PARAMETERS.get(algorithm, {}),
     }
-    return LearnerConfig(**options | settings)
+    return LearnerConfig.paper(**options | settings)
 
 
 class RandomStream(NamedTuple):
@@ -129,7 +129,7 @@ def new_engine(
     **rules: Any,
 ) -> Any:
     """Return an engine in float64 unless `rules`, settings of LearnerConfig, say otherwise; `pace` is for span only."""
-    config = LearnerConfig(
+    config = LearnerConfig.paper(
         **{"dtype": "float64", "mspbe_tau": 20.0, "algorithm": setup.algorithm} | rules
     )
     args = (np.asarray(group), n_features, alpha, alpha_w, config)

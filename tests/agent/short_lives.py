@@ -24,7 +24,7 @@ class Recorded:
         **config: Any,
     ) -> None:
         self.stream = stream
-        rules = LearnerConfig(**config)
+        rules = LearnerConfig.paper(**config)
         args = {"n_features": stream.n_features, "n_active": stream.n_active}
         self.horde = Horde(questions, **args, config=rules, mode=mode)
         self.horde.begin(stream.sensors[0], stream.tiles[0])

@@ -9,7 +9,7 @@ import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction
 from horde_agent.learning.averages import WeightAverages
-from horde_agent.runs.config import BadInput, LearnConfig, average_of, resolve
+from horde_agent.runs.config import BadInput, LearnConfig, resolve
 from tests.agent.hordes import (
     BEHAVIOUR,
     BOTH,
@@ -253,7 +253,7 @@ def test_predictions_follow_from_the_first_steps_on(settings: dict[str, Any], mo
         [GVF("next", BEHAVIOUR, Channel(0), 0.0)],
         n_features=1,
         n_active=1,
-        config=LearnerConfig(step_size=0.05, **settings),
+        config=LearnerConfig.paper(step_size=0.05, **settings),
         mode=mode,
     )
     tiles = np.zeros(1, dtype=np.int64)
@@ -356,7 +356,7 @@ def test_the_shift_follows_a_signal_that_drifts() -> None:
         [GVF("rising", BEHAVIOUR, Channel(0), 0.0)],
         n_features=1,
         n_active=1,
-        config=LearnerConfig(step_size=0.1, average=1_000.0, dtype="float64"),
+        config=LearnerConfig.paper(step_size=0.1, average=1_000.0, dtype="float64"),
     )
     tiles = np.zeros(1, dtype=np.int64)
     horde.begin(np.zeros(1), tiles)
@@ -376,7 +376,7 @@ def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
         [GVF("mean", BEHAVIOUR, Channel(0), 0.0)],
         n_features=1,
         n_active=1,
-        config=LearnerConfig(step_size=0.1, average=1_000.0, dtype="float64"),
+        config=LearnerConfig.paper(step_size=0.1, average=1_000.0, dtype="float64"),
     )
     rng = np.random.default_rng(0)
     tiles = np.zeros(1, dtype=np.int64)
@@ -393,7 +393,7 @@ def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
 @pytest.mark.parametrize("average", [-1.0, 0.5, np.nan, np.inf])
 def test_an_impossible_reach_is_refused(average: float) -> None:
     with pytest.raises(ValueError, match="average must be at least 1 step, or 0"):
-        LearnerConfig(average=average)
+        LearnerConfig.paper(average=average)
     with pytest.raises(BadInput, match="--average must be at least 1 learning step"):
         resolve(LearnConfig(average=average))
 
@@ -411,7 +411,7 @@ def test_a_run_states_its_averages_and_the_step_size_that_goes_with_them(
     settings: dict[str, Any], average: float, step_size: float
 ) -> None:
     resolved = resolve(LearnConfig(**settings))
-    assert (average_of(resolved), resolved.step_size) == (average, step_size)
+    assert (resolved.average, resolved.step_size) == (average, step_size)
 
 
 def test_the_papers_learner_has_no_averages() -> None:

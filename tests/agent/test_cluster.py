@@ -37,7 +37,7 @@ N_ACTIONS = 3
 N_CHANNELS = 4
 KIND = {"n_features": N_FEATURES, "n_active": N_ACTIVE}
 MODES = pytest.mark.parametrize("mode", ["eager", "deferred"])
-F64 = LearnerConfig(dtype="float64")
+F64 = LearnerConfig.paper(dtype="float64")
 
 
 def constant_questions(n: int = 96) -> list[GVF]:
@@ -278,8 +278,8 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
 @pytest.mark.parametrize(
     ("make", "config", "shards"),
     [
-        (constant_questions, LearnerConfig(trace_rule="plain"), 3),
-        (both, LearnerConfig(w_rule="importance-weighted", vector_mspbe=False), 2),
+        (constant_questions, LearnerConfig.paper(trace_rule="plain"), 3),
+        (both, LearnerConfig.paper(w_rule="importance-weighted", vector_mspbe=False), 2),
         (mixed, F64, 3),
         (mixed, replace(F64, offset="mean", average=20.0), 3),
         (mixed, replace(F64, offset="reading", rarity=True), 2),
@@ -323,7 +323,7 @@ def test_broken_cumulants_and_diverging_demons_do_not_change_others(
     questions[11] = replace(
         questions[11], continuation=lambda observation, tiles: 0.5 + 0.4 * (observation[1] > 1)
     )
-    config = LearnerConfig(step_size=25.0, trace_rule="plain")
+    config = LearnerConfig.paper(step_size=25.0, trace_rule="plain")
     life = Life(400)
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)
@@ -509,7 +509,7 @@ def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) ->
     questions = constant_questions()
     life = Life(20)
     questions[1] = replace(questions[1], cumulant=fails)
-    with ShardedHorde(questions, shards=3, **KIND) as many:
+    with ShardedHorde(questions, shards=3, config=F64, **KIND) as many:
         many.begin(life.observation[0], life.tiles[0])
         many.learn(0, 0.5, life.observation[1], life.tiles[1])
         with pytest.raises(ZeroDivisionError, match="no such sensor"):

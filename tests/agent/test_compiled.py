@@ -276,7 +276,7 @@ class Listener(event.Listener):
 event.register("numba:compile", Listener())
 places, light = np.arange(40), np.ones((40, 1))
 question = GVF("light over the next ten steps", Behaviour(), Channel(0), continuation=0.9)
-horde = Horde([question], n_features=40, n_active=1, config=LearnerConfig(step_size=0.02))
+horde = Horde([question], n_features=40, n_active=1, config=LearnerConfig.paper(step_size=0.02))
 horde.begin(light[0], places[:1])
 for t in range(1, 40): horde.learn(0, 1.0, light[t], places[t : t + 1])
 for name in ("CritterbotPen", "CreatePen"):

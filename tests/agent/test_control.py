@@ -42,7 +42,7 @@ class ControlDemon(OneDemon):
             key: value for key, value in parameters.items() if key not in ("alpha", "alpha_w")
         }
         rule_parameters |= {"rho_max": np.inf} if "rho_max" in rules.rule(entry).RANGES else {}
-        config = LearnerConfig(algorithm=entry, parameters=rule_parameters, dtype="float64")
+        config = LearnerConfig.paper(algorithm=entry, parameters=rule_parameters, dtype="float64")
         self.engine = PlainEngine(
             ONE, n, parameters["alpha"], parameters["alpha_w"], config, n_actions=2
         )
@@ -79,7 +79,7 @@ def seek(name: str = "seek", algorithm: str | None = None, channel: int = 0, **m
 
 
 def new_horde(questions: list[GVF], **config: Any) -> Horde:
-    learner = LearnerConfig(**{"dtype": "float64", "mspbe_tau": 50.0} | config)
+    learner = LearnerConfig.paper(**{"dtype": "float64", "mspbe_tau": 50.0} | config)
     return Horde(questions, n_features=N, n_active=N_ACTIVE, config=learner)
 
 
@@ -132,7 +132,7 @@ def test_actions_of_the_same_value_share_what_is_learned_of_the_next_state() -> 
     w of the first pair is then .5, so that w.e of the second step is .8 .5 .5 = .2; its correction,
     .5 .8 (1 - .5) .2 = .04, belongs to pb of the third state: .02 for each action, not .04.
     """
-    config = LearnerConfig(
+    config = LearnerConfig.paper(
         algorithm="greedy_gq", step_size=0.5, secondary_ratio=1.0, dtype="float64"
     )
     question = GVF("seek", Greedy(2), Channel(0), 0.8, lam=0.5)
@@ -171,7 +171,12 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
     gamma = 0.9
     lam = 0.4
     engine = PlainEngine(
-        ONE, 3, alpha, alpha_w, LearnerConfig(algorithm="greedy_gq", dtype="float64"), n_actions=3
+        ONE,
+        3,
+        alpha,
+        alpha_w,
+        LearnerConfig.paper(algorithm="greedy_gq", dtype="float64"),
+        n_actions=3,
     )
     theta = np.zeros((3, 3))
     if n_equal == 2:
@@ -237,7 +242,7 @@ def test_the_policy_found_off_policy_is_the_best_one_and_others_predict_what_fol
         ),
         GVF("find", Greedy(3), Channel(0), 0.9, lam=0.0),
     ]
-    config = LearnerConfig(algorithm=rule, step_size=0.5, dtype="float64")
+    config = LearnerConfig.paper(algorithm=rule, step_size=0.5, dtype="float64")
     horde = Horde(questions, n_features=N_STATES + 1, n_active=2, config=config)
     corridor(horde, 5_000)
     states = [np.array([s, N_STATES]) for s in range(GOAL)]
@@ -320,8 +325,8 @@ def about(policy: Any) -> GVF:
         (lambda: new_horde([*predictions(), GVF("f", Greedy(2), Channel(0), 0.9)]), "actions"),
         (lambda: Greedy(0), "n_actions"),
         (lambda: Greedy(3, 5), "of must"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(algorithm="qrc", parameters={"beta": -1.0}), "'qrc'.*beta"),
-        (lambda: LearnerConfig(algorithm="qrc", w_rule="importance-weighted"), "w_rule"),
+        (lambda: LearnerConfig.paper(algorithm="qrc", parameters={"beta": -1.0}), "'qrc'.*beta"),
+        (lambda: LearnerConfig.paper(algorithm="qrc", w_rule="importance-weighted"), "w_rule"),
         (lambda: new_horde([about(Greedy(3, "seek")), seek()]).remove(["seek"]), "'about'.*'seek'"),
         (lambda: new_horde([*predictions(), seek()]).action_values("0", np.arange(4)), "'0'.*seek"),
         (lambda: new_horde([seek()]).new_rupee(0.01), "RUPEE"),

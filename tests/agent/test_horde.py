@@ -42,7 +42,7 @@ T = np.arange(N_ACTIVE)
 
 def test_a_termination_ends_the_return_and_the_stream() -> None:
     """One state; the stream ends after each step of reward 1: V = 1, not 1 / (1 - .8) = 5."""
-    horde = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1)
+    horde = Horde([ask("a", BEHAVIOUR)], n_features=1, n_active=1, config=LearnerConfig.paper())
     o = np.ones(3)
     tiles = np.zeros(1, dtype=np.int64)
     for _ in range(300):
@@ -256,7 +256,7 @@ def real_valued(n: int = 2, **rules: Any) -> Horde:
         GVF("channel", ConstantAction(0, 2), Channel(0), GAMMA, lam=LAM),
         GVF("feature", ConstantAction(1, 2), Feature(3), GAMMA, lam=LAM),
     ]
-    config = LearnerConfig(**{"dtype": "float64", **rules})
+    config = LearnerConfig.paper(**{"dtype": "float64", **rules})
     return Horde(questions[:n], n_features=N_REAL, n_active=4, config=config, real_valued=True)
 
 

@@ -35,7 +35,7 @@ ALONE = np.zeros(1, dtype=np.int64)
 
 
 def config(**rules: Any) -> LearnerConfig:
-    return LearnerConfig(**{"dtype": "float64", "trace_rule": "plain", **rules})
+    return LearnerConfig.paper(**{"dtype": "float64", "trace_rule": "plain", **rules})
 
 
 @pytest.mark.kernels

@@ -25,7 +25,9 @@ from tests.oracles.rupee import DenseRUPEE
 def test_the_golden_rupee(kind: str) -> None:
     """Twelve demons, 500 steps, alpha_h .05 and beta0 .01."""
     stream = reference("gtd_golden.npz")
-    config = LearnerConfig(trace_rule="plain", dtype="float64", mspbe_tau=float(stream["tau"]))
+    config = LearnerConfig.paper(
+        trace_rule="plain", dtype="float64", mspbe_tau=float(stream["tau"])
+    )
     rupee_settings = rupee_config(config, 0.01)
     learner = engine_of(kind, np.arange(12), 40, float(stream["alpha_v"]), 0.02, config)
     rupee = RUPEE(engine_of(kind, np.arange(12), 40, 0.0, 0.05, rupee_settings), rupee_settings)
@@ -63,7 +65,7 @@ def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
     alpha = 0.1 / 4
     n = 25
     rules: Any = {"trace_rule": trace_rule, "w_rule": "importance-weighted"}
-    config = LearnerConfig(dtype="float64", secondary_ratio=0.1, **rules)
+    config = LearnerConfig.paper(dtype="float64", secondary_ratio=0.1, **rules)
     rupee_settings = rupee_config(config, beta0)
     group = np.arange(3)
     learner = engine_of(kind, group, n, alpha, alpha / 10, config)
@@ -98,7 +100,7 @@ def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
 def test_a_rupee_refuses_to_learn_before_it_begins(kind: str) -> None:
     """Afterwards it is that of one that was never asked."""
     rng = np.random.default_rng(4)
-    config = rupee_config(LearnerConfig(dtype="float64"), 0.02)
+    config = rupee_config(LearnerConfig.paper(dtype="float64"), 0.02)
     rupees = [RUPEE(engine_of(kind, np.arange(3), 25, 0.0, 0.05, config), config) for _ in range(2)]
     tiles = [rng.choice(25, 4, replace=False) for _ in range(21)]
     signals = Signals(np.ones(3), np.full(3, 0.8), np.full(3, 0.9), np.zeros(3), np.zeros(3))
@@ -154,10 +156,10 @@ def test_the_effective_sample_size() -> None:
 
 def test_an_estimate_is_valid_once_w_has_moved() -> None:
     """With the paper's step sizes 1 / (.1 x .001) = 10,000 updates; without w never."""
-    assert updates_until_valid(LearnerConfig()) == pytest.approx(10_000)
-    assert updates_until_valid(LearnerConfig(secondary_ratio=0.0)) == np.inf
-    assert updates_until_valid(LearnerConfig(secondary_ratio=1.0)) == pytest.approx(10)
-    assert updates_until_valid(LearnerConfig(algorithm="td")) == np.inf
+    assert updates_until_valid(LearnerConfig.paper()) == pytest.approx(10_000)
+    assert updates_until_valid(LearnerConfig.paper(secondary_ratio=0.0)) == np.inf
+    assert updates_until_valid(LearnerConfig.paper(secondary_ratio=1.0)) == pytest.approx(10)
+    assert updates_until_valid(LearnerConfig.paper(algorithm="td")) == np.inf
 
 
 def test_the_time_constant_of_a_rupee_is_that_of_white_2015() -> None:

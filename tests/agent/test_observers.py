@@ -131,7 +131,7 @@ def test_an_estimate_is_valid_from_exactly_20_updates_on_and_never_of_a_diverged
         questions=toy_questions()[:4],
         names=["19", "20", "21", "gone"],
         diverged=["gone"],
-        config=LearnerConfig(step_size=0.1, secondary_ratio=0.5),
+        config=LearnerConfig.paper(step_size=0.1, secondary_ratio=0.5),
         ratio_totals=lambda: totals.copy(),
     )
     watch = MspbeWatch(horde)  # type: ignore[arg-type]

@@ -254,7 +254,7 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
     limit = float(np.finfo(dtype).max)
     cohort = np.zeros(len(questions), dtype=np.int64)
     cumulants = Cumulants(questions, N)
-    readout = Readout(questions, cumulants, cohort, LearnerConfig(offset="mean"))
+    readout = Readout(questions, cumulants, cohort, LearnerConfig.paper(offset="mean"))
     groups = trace_groups(questions, cohort)
     maker = SignalMaker(questions, groups, cumulants, readout, max_finite=limit)
     twins = []
@@ -545,7 +545,7 @@ def test_an_offset_that_is_no_number_of_the_dtype_is_refused(offset: Any) -> Non
     with pytest.raises(
         ValueError, match=r'offset must be "mean", "reading" or a number of at most'
     ):
-        LearnerConfig(offset=offset)
+        LearnerConfig.paper(offset=offset)
 
 
 @pytest.mark.parametrize("offset", [np.nan, np.inf, "median", True])
@@ -561,21 +561,21 @@ def test_an_offset_of_a_question_beyond_the_dtype_is_refused_by_the_horde() -> N
 
 
 def test_the_default_step_size_is_half_as_large_with_an_offset_or_with_rarity() -> None:
-    assert LearnerConfig().step_size == 0.1
-    assert LearnerConfig(offset="mean").step_size == 0.05
-    assert LearnerConfig(rarity=True).step_size == 0.05
-    assert LearnerConfig(offset="mean", rarity=True).step_size == 0.05
-    assert LearnerConfig(offset="reading", average=100.0).step_size == 0.05
-    assert LearnerConfig(offset="mean", step_size=0.1).step_size == 0.1
-    assert LearnerConfig(algorithm="swift_td", offset=1.0).step_size == 0.005
+    assert LearnerConfig.paper().step_size == 0.1
+    assert LearnerConfig.paper(offset="mean").step_size == 0.05
+    assert LearnerConfig.paper(rarity=True).step_size == 0.05
+    assert LearnerConfig.paper(offset="mean", rarity=True).step_size == 0.05
+    assert LearnerConfig.paper(offset="reading", average=100.0).step_size == 0.05
+    assert LearnerConfig.paper(offset="mean", step_size=0.1).step_size == 0.1
+    assert LearnerConfig.paper(algorithm="swift_td", offset=1.0).step_size == 0.005
 
 
 def test_a_rule_that_computes_its_step_size_has_none_of_an_offset() -> None:
     """Options with an offset can be copied, as engines do."""
-    config = LearnerConfig(algorithm="intentional_td", offset="mean")
+    config = LearnerConfig.paper(algorithm="intentional_td", offset="mean")
     assert (
         replace(config, engine="plain").step_size
-        == LearnerConfig(algorithm="intentional_td").step_size
+        == LearnerConfig.paper(algorithm="intentional_td").step_size
     )
 
 

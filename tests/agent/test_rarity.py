@@ -185,7 +185,7 @@ DIVERGED = (6, 42, 57)
 @pytest.mark.parametrize("seed", DIVERGED)
 def test_no_tabular_problem_diverges(seed: int) -> None:
     """A state that takes nearly all of the time, others of class 2, ratios up to 10."""
-    result = learn(random_mdp(seed), 20_000, seed, LearnerConfig(rarity=True))
+    result = learn(random_mdp(seed), 20_000, seed, LearnerConfig.paper(rarity=True))
     assert not any(result.is_diverged)
 
 
@@ -210,6 +210,37 @@ def test_averages_follow_weights_that_learn_by_rarity(
     assert np.abs(alike.weights()[0] - horde.weights()[0]).max() > 0.01
 
 
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_both_engines_learn_and_predict_the_same_with_the_defaults(
+    mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets that follow the reading, averages of the first steps on, and features of all classes."""
+    monkeypatch.setattr(rarity, "BOUNDARIES", (0.165, 0.155))
+    monkeypatch.setattr(rarity, "N_IMAGINED", 1)
+    questions = [ask("off-policy"), ask("on-policy", BEHAVIOUR, Channel(1), 0.9)]
+    hordes = []
+    for engine in ("auto", "plain"):
+        config = LearnerConfig(engine=engine, dtype="float64", average=200.0)
+        hordes.append(Horde(questions, n_features=N, n_active=N_ACTIVE, config=config, mode=mode))
+    life = RandomLife(*hordes, p_break=0.02)
+    life.run(400)
+    observation, tiles = life.state
+    results = [
+        (
+            *horde.weights(),
+            horde.averaged_weights(),
+            horde.shifts,
+            horde.predictions,
+            horde.predict(tiles[::-1].copy(), observation),
+            horde.td_error,
+        )
+        for horde in hordes
+    ]
+    for of_span, of_plain in zip(*results, strict=True):
+        np.testing.assert_allclose(of_span, of_plain, rtol=0, atol=1e-11)
+    assert all(horde.reading_shares.any() and horde.shifts.all() for horde in hordes)
+
+
 def test_rules_that_only_the_plain_engine_has_learn_as_without() -> None:
     control = GVF("find", Greedy(N_ACTIONS), Channel(0), 0.8, algorithm="greedy_gq")
     settings: Any = {"engine": "auto", "average": 0.0}
@@ -227,7 +258,7 @@ def test_a_rule_that_comes_later_continues_with_the_counts_of_the_others() -> No
         [GVF("old", Behaviour(), Channel(0), 0.0)],
         n_features=2,
         n_active=1,
-        config=LearnerConfig(rarity=True, step_size=0.01, dtype="float64"),
+        config=LearnerConfig.paper(rarity=True, step_size=0.01, dtype="float64"),
     )
     reading = np.ones(1)
     horde.begin(reading, np.array([0]))
@@ -252,7 +283,7 @@ def test_a_rule_that_comes_later_counts_the_current_states_once(n_streams: int) 
         [GVF("old", Behaviour(), Channel(0), 0.0)],
         n_features=2,
         n_active=1,
-        config=LearnerConfig(rarity=True, step_size=0.01, dtype="float64"),
+        config=LearnerConfig.paper(rarity=True, step_size=0.01, dtype="float64"),
     )
 
     def tile(index: int) -> np.ndarray:
@@ -288,7 +319,7 @@ REFUSED: list[dict[str, Any]] = [{"trace_rule": "capped"}, {"algorithm": "autost
 @pytest.mark.parametrize("settings", REFUSED)
 def test_options_without_a_fast_engine_are_refused_with_it(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"has no fast engine.*set rarity=False"):
-        LearnerConfig(rarity=True, **settings)
+        LearnerConfig.paper(rarity=True, **settings)
 
 
 def test_copies_of_a_horde_merge_what_they_learned_with_their_own_step_sizes() -> None:
@@ -312,12 +343,10 @@ def test_copies_of_a_horde_merge_what_they_learned_with_their_own_step_sizes() -
         np.testing.assert_allclose(one.weights()[0], np.mean(weights, axis=0), rtol=1e-12)
 
 
-def test_real_valued_features_are_refused_with_it() -> None:
-    with pytest.raises(ValueError, match="set rarity=False"):
-        Horde(
-            [ask("a")],
-            n_features=4,
-            n_active=1,
-            real_valued=True,
-            config=LearnerConfig(rarity=True),
-        )
+def test_real_valued_features_which_nobody_counts_are_learned_without_it() -> None:
+    horde = Horde([ask("a")], n_features=4, n_active=1, real_valued=True)
+    assert horde.config == LearnerConfig(engine="plain", rarity=False)
+    phi = np.array([0.5, 0.0, 1.0, 0.0])
+    horde.begin(np.ones(1), phi)
+    horde.learn(0, 1.0, np.zeros(1), phi)
+    np.testing.assert_array_equal(horde.weights()[0][0] != 0.0, phi != 0.0)

@@ -1,35 +1,15 @@
-"""The setting `rarity` of runs: its default, its refusals, and runs of versions that had none."""
+"""The setting `rarity` of runs: its default, its refusals, and replays."""
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
-from tests.agent.commands import edited_manifest, horde, refused, summary_of, toy
-
-
-def forget_rarity(run: Path) -> None:
-    """Remove the setting from a run's files, as if written by a version that did not know it."""
-    settings = run / "config.toml"
-    text = settings.read_text()
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    assert "rarity = false\n" in text
-    text = text.replace("rarity = false\n", "")
-    settings.write_text(text)
-    later_digest = hashlib.sha256(text.encode()).hexdigest()
-    sums = run / "sums.sha256"
-    assert digest in sums.read_text()
-    sums.write_text(sums.read_text().replace(digest, later_digest))
-    for snapshot in (run / "checkpoint").iterdir():
-        with edited_manifest(snapshot) as manifest:
-            assert manifest["facts"]["asked"]["config.toml"] == digest
-            manifest["facts"]["asked"]["config.toml"] = later_digest
-
+from horde_agent.learning import LearnerConfig
+from horde_agent.runs.config import BadInput, LearnConfig, learner_config, read_config, resolve
+from tests.agent.commands import horde, refused, summary_of, toy
 
 DEFAULTS: list[tuple[dict[str, Any], bool]] = [
     ({}, True),
@@ -88,20 +68,26 @@ def test_the_flags_override_a_file_of_settings(
     assert "Unrecognized options: --no-rarity" in refused(["report", "--no-rarity"], capsys)
 
 
-def test_runs_that_do_not_state_rarity_resume_and_replay_without_it(
+@pytest.mark.parametrize("algorithm", ["gtd", "td", "tdrc:beta=0.5", "htd"])
+@pytest.mark.parametrize("trace_rule", ["clipped", "plain"])
+def test_python_and_the_command_have_the_same_defaults(algorithm: str, trace_rule: Any) -> None:
+    cases: Any = [(False, LearnerConfig, "reading"), (True, LearnerConfig.paper, "0")]
+    for is_paper, default, offset in cases:
+        settings = LearnConfig(algorithm=algorithm, trace_rule=trace_rule, paper=is_paper)
+        expected = default(algorithm=algorithm, trace_rule=trace_rule)
+        resolved = resolve(settings)
+        assert learner_config(resolved) == expected
+        assert (resolved.step_size, resolved.offset) == (expected.step_size, offset)
+
+
+def test_a_replay_of_a_run_without_rarity_has_none_unless_it_is_set(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run's settings lose the line, as of a version that did not know it."""
     assert toy("learn --steps 200 --no-rarity --out without", monkeypatch) == 0
-    shutil.copytree("without", "old")
-    forget_rarity(Path("old"))
-    for run in ("without", "old"):
-        assert toy(f"resume {run} --steps 300", monkeypatch) == 0
-    weights = summary_of("old")["weights_sha256"]
-    assert weights == summary_of("without")["weights_sha256"]
+    weights = summary_of("without")["weights_sha256"]
     replays = {"": False, "--no-rarity": False, "--rarity": True}
     for n, (flag, rarity) in enumerate(replays.items()):
-        assert horde(f"learn --backend replay --log old {flag} --out replay{n}") == 0
+        assert horde(f"learn --backend replay --log without {flag} --out replay{n}") == 0
         assert read_config(Path(f"replay{n}/config.toml")).rarity is rarity
         assert (summary_of(f"replay{n}")["weights_sha256"] == weights) is not rarity
 

@@ -156,7 +156,9 @@ class NoPolicy:
         (lambda: Horde([ask()], n_features=3, n_active=4), "n_active"),
         (lambda: horde_of([ask()], mode="lazy"), "mode .*'lazy'"),
         (
-            lambda: horde_of([ask()], config=LearnerConfig(vector_mspbe=False)).mspbe_vector(),
+            lambda: horde_of(
+                [ask()], config=LearnerConfig.paper(vector_mspbe=False)
+            ).mspbe_vector(),
             "vector_mspbe=True",
         ),
         (lambda: horde_of([ask(target_policy=GIBBS)], real_valued=True), "active tiles"),

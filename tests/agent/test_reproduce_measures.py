@@ -31,7 +31,7 @@ def test_the_runs_are_a_horde_of_gtd_with_its_rupee_and_ude() -> None:
     alpha_w = 0.05
     square = 1.0
     question = GVF("q", ConstantAction(1, 2), lambda o, _: float(o[0]), 0.8, lam=0.0)
-    config = LearnerConfig(
+    config = LearnerConfig.paper(
         step_size=alpha, secondary_ratio=alpha_w / alpha, trace_rule="plain", dtype="float64"
     )
     horde = Horde([question], n_features=3, n_active=1, config=config, real_valued=True)

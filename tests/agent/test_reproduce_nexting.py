@@ -75,7 +75,7 @@ def test_windows_score_the_predictions_as_they_were_made(
 ) -> None:
     """Weights move within a window; frozen weights are those after its first update."""
     nexting_life = NextingLife(toy, asked)
-    config = LearnerConfig(vector_mspbe=False)
+    config = LearnerConfig.paper(vector_mspbe=False)
     scores = learn_life(nexting_life, asked.horde(config), 150, n_windows=2)
     horde = asked.horde(config)
     observation = toy.rows["observation"]

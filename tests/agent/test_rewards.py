@@ -92,7 +92,7 @@ def test_a_step_with_an_unknown_reward_is_skipped_by_questions_about_the_reward_
         GVF("reward", Behaviour(), Reward(), 0.0),
         GVF("channel", Behaviour(), Channel(0), 0.0),
     ]
-    config = LearnerConfig(step_size=1.0, engine="plain", offset=0.0)
+    config = LearnerConfig.paper(step_size=1.0, engine="plain", offset=0.0)
     horde = Horde(questions, n_features=1, n_active=1, config=config)
     horde.begin(np.zeros(1), EVERY_STATE)
     horde.learn(0, 1.0, np.array([3.0]), EVERY_STATE, reward=7.0)
@@ -108,7 +108,7 @@ def test_a_step_with_an_unknown_reward_is_skipped_by_questions_about_the_reward_
 def test_an_automatic_offset_is_the_value_of_a_constant_reward() -> None:
     """It is r / (1 - gamma) = 10, from the first transition on; there is nothing left to learn."""
     questions = [GVF("value", Behaviour(), Reward(), 0.9)]
-    config = LearnerConfig(engine="plain", offset="mean")
+    config = LearnerConfig.paper(engine="plain", offset="mean")
     horde = Horde(questions, n_features=1, n_active=1, config=config)
     horde.begin(np.zeros(1), EVERY_STATE)
     for _ in range(3):

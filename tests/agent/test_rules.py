@@ -75,7 +75,7 @@ class OneDemon:
         trace_rule: Any = rules.rule(algorithm).TRACE_RULE or "plain"
         if entry.startswith("vtrace"):
             trace_rule = "clipped"
-        config = LearnerConfig(
+        config = LearnerConfig.paper(
             trace_rule=trace_rule, algorithm=algorithm, parameters=rule_parameters, dtype="float64"
         )
         self.engine = PlainEngine(
@@ -171,7 +171,7 @@ def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
     alpha = 0.4
     slow = SlowAutostep(n, alpha, meta=0.05, tau=50.0)
     parameters = {"meta": 0.05, "tau": 50.0}
-    config = LearnerConfig(
+    config = LearnerConfig.paper(
         algorithm="autostep", parameters=parameters, trace_rule="plain", dtype="float64"
     )
     engine = PlainEngine(ONE, n, alpha, 0.0, config)
@@ -209,7 +209,7 @@ def is_same(path):
 
     example = runpy.run_path(path)
     walk = example["random_walk"](80, np.random.default_rng(1))
-    config = LearnerConfig(step_size=0.1, secondary_ratio=0.1, dtype="float64")
+    config = LearnerConfig.paper(step_size=0.1, secondary_ratio=0.1, dtype="float64")
     question = GVF("light ahead", ConstantAction(1, 2), Channel(0), continuation=0.9, lam=0.9)
     horde = Horde([question], n_features=example["N_FEATURES"], n_active=example["N_TILINGS"], config=config)
     state = lambda x: (np.array([example["light"](x)]), np.array(example["active_tiles"](x)))
@@ -501,7 +501,7 @@ def test_a_setting_that_does_not_fit_is_refused_by_name(
     settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        LearnerConfig(**settings)
+        LearnerConfig.paper(**settings)
 
 
 @pytest.mark.parametrize(
@@ -521,20 +521,20 @@ def test_an_unsafe_setting_is_warned_of_once(
     learning_rules.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            LearnerConfig(**settings)
+            LearnerConfig.paper(**settings)
     assert [word in record.message for record in caplog.records] == [True] * bool(word)
 
 
 def test_tdc_is_gtd() -> None:
-    assert LearnerConfig(algorithm="tdc") == LearnerConfig()
+    assert LearnerConfig.paper(algorithm="tdc") == LearnerConfig.paper()
 
 
 @pytest.mark.parametrize("written", ["tdrc:beta=0.5", "tdrc:beta=.50", "tdrc: beta = 5e-1"])
 def test_a_rule_is_written_alike_in_a_config_and_in_a_question(written: str) -> None:
     """A question by the Horde's own rule has the Horde's step sizes, however its number is written."""
-    config = LearnerConfig(algorithm=written, step_size=0.3, secondary_ratio=0.2)
+    config = LearnerConfig.paper(algorithm=written, step_size=0.3, secondary_ratio=0.2)
     assert (config.algorithm, config.parameters) == ("tdrc", {"beta": 0.5})
-    assert config == LearnerConfig(
+    assert config == LearnerConfig.paper(
         algorithm="tdrc", parameters={"beta": 0.5}, step_size=0.3, secondary_ratio=0.2
     )
     assert learning_rules.config_of(config, written) == config
@@ -546,7 +546,7 @@ def test_a_rule_is_written_alike_in_a_config_and_in_a_question(written: str) -> 
 
 def test_a_parameter_keeps_all_its_digits() -> None:
     """With six digits, 0.1234567 was another rule than the Horde's own, with other step sizes."""
-    config = LearnerConfig(algorithm="tdrc:beta=0.1234567", step_size=0.3)
+    config = LearnerConfig.paper(algorithm="tdrc:beta=0.1234567", step_size=0.3)
     assert learning_rules.with_parameters(config) == "tdrc:beta=0.1234567"
     assert learning_rules.config_of(config, "tdrc:beta=0.1234567") == config
 
@@ -576,13 +576,13 @@ def test_a_setting_of_a_rule_changes_what_it_learns_or_is_refused(
     if rules.rule(name).FINDS_POLICY:
         policy = Greedy(N_ACTIONS)
     settings = {"dtype": "float64", "engine": "plain", "algorithm": name}
-    usual = new_horde([ask("0", policy)], LearnerConfig(**settings))
+    usual = new_horde([ask("0", policy)], LearnerConfig.paper(**settings))
     (setting,) = change
     if (name, setting) in REFUSED:
         with pytest.raises(ValueError, match=setting):
-            LearnerConfig(**settings, **change)
+            LearnerConfig.paper(**settings, **change)
         return
-    changed = new_horde([ask("0", policy)], LearnerConfig(**settings, **change))
+    changed = new_horde([ask("0", policy)], LearnerConfig.paper(**settings, **change))
     RandomLife(usual, changed).run(60)
     assert np.abs(usual.weights()[0] - changed.weights()[0]).max() > 1e-12
 
@@ -598,16 +598,16 @@ def test_a_trace_cut_by_b_is_refused_for_a_density(settings: dict[str, Any]) -> 
     """A density may exceed 1, and these data have one discrete action of probability 1: it would be TD(lambda)."""
     gaussian = GVF("real", Gaussian([0.0], [1.0], channels=[1], b=2), Channel(0), 0.8)
     with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
-        new_horde([gaussian], LearnerConfig(**settings))
+        new_horde([gaussian], LearnerConfig.paper(**settings))
     with pytest.raises(ValueError, match=r"question 'real': the trace rule .* density"):
-        new_horde([replace(gaussian, algorithm="tree_backup")], LearnerConfig())
-    new_horde([gaussian], LearnerConfig())
+        new_horde([replace(gaussian, algorithm="tree_backup")], LearnerConfig.paper())
+    new_horde([gaussian], LearnerConfig.paper())
 
 
 @pytest.mark.parametrize("settings", [{"algorithm": "tidbd"}, {"trace_rule": "capped"}])
 def test_the_span_engine_refuses_what_only_the_plain_one_can(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="|".join(settings.values())):
-        SpanEngine(ONE, N, 0.02, 0.03, LearnerConfig(**settings))
+        SpanEngine(ONE, N, 0.02, 0.03, LearnerConfig.paper(**settings))
 
 
 def asked(algorithms: list[str | None], **settings: Any) -> list[GVF]:
@@ -808,7 +808,7 @@ def test_a_rule_of_another_module_learns_and_kernels_notice_its_content(own_fold
     whole = learned("own_rule:half_td:share=1", step_size=0.2)
     np.testing.assert_allclose(whole, learned("td", "plain", step_size=0.2), atol=1e-13)
     with pytest.raises(ValueError, match=r"parameter share must be in \(0, 1\], not 2"):
-        LearnerConfig(algorithm="own_rule:half_td:share=2")
+        LearnerConfig.paper(algorithm="own_rule:half_td:share=2")
 
 
 def test_a_kernels_parameters_can_be_read_where_their_module_is_not(own_folder: Path) -> None:
@@ -860,7 +860,7 @@ def test_what_is_no_rule_is_refused_in_a_sentence(
     (own_folder / "broken_rule.py").write_text("oh")
     (own_folder / "leaving_rule.py").write_text("raise SystemExit(0)")
     with pytest.raises(ValueError, match=sentence) as refusal:
-        LearnerConfig(algorithm=algorithm)
+        LearnerConfig.paper(algorithm=algorithm)
     assert "\n" not in str(refusal.value)
 
 

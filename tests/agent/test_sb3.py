@@ -144,7 +144,7 @@ PLACE = GVF(
     lambda observation, tiles: float(observation[0]),
     continuation=0.5,
 )
-PLAIN = LearnerConfig(engine="plain", dtype="float64")
+PLAIN = LearnerConfig.paper(engine="plain", dtype="float64")
 FEW = 2  # passes of PPO over its data instead of ten, which take most of a test's time
 FACE = Interface.of(Corridor())
 
@@ -582,7 +582,7 @@ def test_a_step_of_several_streams_is_the_mean_of_their_changes() -> None:
 
 
 def test_a_demon_that_diverges_in_one_stream_is_diverged_in_all() -> None:
-    first = Horde(TWO, n_features=12, n_active=3, config=LearnerConfig(engine="plain"))
+    first = Horde(TWO, n_features=12, n_active=3, config=LearnerConfig.paper(engine="plain"))
     second = first.copy_for_stream()
     state = np.array([0.5]), np.array([0, 1, 2])
     first.begin(*state)

@@ -92,7 +92,7 @@ class Pair:
             "engine": engine,
             **config,
         }
-        rules: Any = LearnerConfig(**settings)
+        rules: Any = LearnerConfig.paper(**settings)
         self.horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=rules, mode=mode)
         alpha = rules.step_size / N_ACTIVE
         self.oracle = DenseHorde(
@@ -267,7 +267,7 @@ def test_a_demon_with_an_early_cumulant_does_not_diverge_after_an_addition(
 ) -> None:
     """Its cumulant is 0 after step 5: a bound computed from then on would be 0."""
     questions = [GVF("bump", Behaviour(), Channel(0), 0.9), GVF("y", Behaviour(), Channel(1), 0.5)]
-    config = LearnerConfig(engine=engine, check_every=1)
+    config = LearnerConfig.paper(engine=engine, check_every=1)
     write_every(8, monkeypatch)
     horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=config, mode=mode)
     horde.begin(np.zeros(3), np.arange(3))
@@ -283,7 +283,7 @@ def test_every_weight_is_checked() -> None:
     """The plain engine checks a fifth of the demons in each step, so a large weight is found within five."""
     questions = [GVF(f"{i}", ConstantAction(0, 2), Channel(0), 0.0) for i in range(N)]
     for feature in range(N):
-        config = LearnerConfig(engine="plain", check_every=5)
+        config = LearnerConfig.paper(engine="plain", check_every=5)
         horde = Horde(questions, n_features=N, n_active=N_ACTIVE, config=config)
         horde.begin(np.ones(1), np.array([1, 2, 3]))
         horde.learn(0, 1.0, np.ones(1), np.array([1, 2, 3]))

@@ -134,7 +134,7 @@ def test_the_first_rows_of_weights_are_resident(engine: Any, n_rows: int) -> Non
     n_features = 10_000
     resident_before = resident()
     built_engine = engine(
-        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False)
+        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig.paper(vector_mspbe=False)
     )
     grown = resident() - resident_before
     if engine is SpanEngine:
@@ -156,7 +156,7 @@ def test_rows_are_resident_before_their_features_are_first_active(
     n_demons = 16
     waited = False
     engine = SpanEngine(
-        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig(vector_mspbe=False)
+        np.arange(n_demons), n_features, 0.1, 0.001, LearnerConfig.paper(vector_mspbe=False)
     )
     monkeypatch.setattr(span_storage, "PREFAULT_STEPS", n_parts)
     monkeypatch.setattr(span_storage, "LEAST_TOUCHED", 1)

@@ -28,7 +28,7 @@ def cost_of_rules(questions: Sequence[GVF], stream: workload.WorkloadStream) -> 
     names = [name for name in rules.names() if rules.rule(name).SPAN is not None]
     hordes = {}
     for name in names:
-        config = LearnerConfig(algorithm=name)
+        config = LearnerConfig.paper(algorithm=name)
         hordes[name] = Horde(
             questions, n_features=stream.n_features, n_active=stream.n_active, config=config
         )
@@ -43,7 +43,7 @@ def cost_of_rules(questions: Sequence[GVF], stream: workload.WorkloadStream) -> 
                 horde.learn(int(stream.actions[t]), float(stream.probabilities[t]), *next_step)
             spent[name].append(1e3 * (time.process_time() - began) / CHUNK)
     counted = {name: np.array(of_chunks[N_SETTLING:]) for name, of_chunks in spent.items()}
-    default = counted[LearnerConfig().algorithm]
+    default = counted[LearnerConfig.paper().algorithm]
     ratios = {name: round(float(np.median(ms / default)), 3) for name, ms in counted.items()}
     return {"ms_per_step": round(float(np.median(default)), 3), **ratios}
 

@@ -30,7 +30,7 @@ from horde_agent.life.life import Life, LifeHooks
 from horde_agent.policies import StickyRandom
 
 N_STEPS = 620
-DEFAULTS = LearnerConfig(offset="reading", average=10_000.0, rarity=True)
+DEFAULTS = LearnerConfig()
 PACKAGES = tuple(str(Path(str(p.__file__)).parent) for p in (horde_agent, horde_env))
 
 

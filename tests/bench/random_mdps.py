@@ -143,7 +143,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     for algorithm in arguments.algorithms:
-        config = LearnerConfig(algorithm=algorithm, rarity=not arguments.no_rarity)
+        config = LearnerConfig.paper(algorithm=algorithm, rarity=not arguments.no_rarity)
         seeds = range(arguments.first, arguments.first + arguments.n)
         results = []
         for seed in seeds:

@@ -6,7 +6,6 @@ robot.
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from horde_agent import questions as families
 from horde_agent.cluster import ShardedHorde
 from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Reward, named
-from horde_agent.horde import Horde, LearnerConfig, Mode
+from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
@@ -38,8 +37,7 @@ from horde_agent.record import Recorder, row_dtype
 from horde_agent.runs.config import (
     BadInput,
     LearnConfig,
-    average_of,
-    offset_of,
+    learner_config,
     time_name,
 )
 from horde_agent.runs.storage.folder import RunFolder, unwritable
@@ -170,7 +168,7 @@ def _horde_options(config: LearnConfig, interface: Interface) -> dict[str, Any]:
     return {
         "n_features": interface.coder.n_features,
         "n_active": interface.coder.n_active,
-        "config": _learner_config(config),
+        "config": learner_config(config),
     }
 
 
@@ -179,20 +177,6 @@ def _n_shards(config: LearnConfig) -> int | Literal["auto"]:
     if config.shards is None or config.shards == "auto":
         return "auto"
     return int(config.shards)
-
-
-def _learner_config(config: LearnConfig) -> LearnerConfig:
-    """Return the options of the Horde."""
-    return LearnerConfig(
-        step_size=math.nan if config.step_size is None else config.step_size,
-        secondary_ratio=math.nan if config.secondary_ratio is None else config.secondary_ratio,
-        trace_rule=config.trace_rule,  # type: ignore[arg-type]
-        w_rule=config.w_rule,  # type: ignore[arg-type]
-        algorithm=config.algorithm,
-        offset=offset_of(config),
-        average=average_of(config),
-        rarity=bool(config.rarity),
-    )
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
@@ -233,7 +217,7 @@ def refuse_rewards(questions: Sequence[GVF], why: str) -> None:
 
 def _refuse_rules_with_b(questions: Sequence[GVF], config: LearnConfig) -> None:
     """Raise BadInput if a question's trace is multiplied by b, which data without probabilities do not have."""
-    learner = _learner_config(config)
+    learner = learner_config(config)
     for question, algorithm in zip(questions, rules_of(questions, learner), strict=True):
         rule = config_of(learner, algorithm)
         if rule.cuts_trace_by_b:
