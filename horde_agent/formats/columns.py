@@ -329,10 +329,7 @@ class Columns:
                     given[key] = typed(value, kinds[key])
             except ValueError as error:
                 raise error if isinstance(error, BadInput) else BadInput(f"{key} {error}") from None
-        if base is None:
-            columns = cls(**given)
-        else:
-            columns = replace(base, **given)
+        columns = replace(base or cls(channel=()), **given)
         if not 0.0 < columns.period_s < math.inf:
             raise BadInput(f"period_s must be > 0, not {columns.period_s}")
         for key, choices in _CHOICES.items():
@@ -340,12 +337,13 @@ class Columns:
             if value is not None and value not in choices:
                 shown = ", ".join(map(toml_value, choices))
                 raise BadInput(f"{key} must be one of {shown}, not {toml_value(value)}")
-        if columns.convention == TRANSITION and columns.phase is not None:
-            raise BadInput(
-                'convention = "transition" is not for recorded runs, whose `phase` ends the episodes'
-            )
-        for key in ("truncated", "episode_step"):
-            if getattr(columns, key) is not None and columns.phase is not None:
+        ends = {
+            'convention = "transition"': columns.convention == TRANSITION,
+            "truncated": columns.truncated is not None,
+            "episode_step": columns.episode_step is not None,
+        }
+        for key, is_used in ends.items():
+            if is_used and columns.phase is not None:
                 raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
         if columns.b is not None and columns.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
