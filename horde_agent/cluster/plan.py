@@ -19,6 +19,7 @@ from horde_agent.cluster.shard import ClusterError
 from horde_agent.gvf import GVF, Prediction, TDError
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
+from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
@@ -36,7 +37,7 @@ from horde_agent.learning.span_storage import (
     assign_lanes,
     widest,
 )
-from horde_agent.learning.values import identity, largest_decay, number
+from horde_agent.learning.values import identity, largest_decay
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.types import Integers
 
@@ -85,22 +86,11 @@ class Plan:
     def __init__(self, questions: Sequence[GVF], config: LearnerConfig, mode: Mode) -> None:
         self.n_demons = len(questions)
         self._mode = mode
-        policies = [identity(q.target_policy) for q in questions]
-        keys = [
-            (p, identity(q.continuation), identity(q.lam))
-            for p, q in zip(policies, questions, strict=True)
-        ]
-        group, leaders = number(keys)
-        policy, _ = number([policies[i] for i in leaders])
-        self._n_gibbs = len(
-            {
-                p
-                for p, q in zip(policies, questions, strict=True)
-                if isinstance(q.target_policy, Gibbs)
-            }
-        )
+        groups = trace_groups(questions, np.zeros(len(questions), dtype=np.int64))
+        policies = [question.target_policy for question in questions]
+        self._n_gibbs = len({identity(policy) for policy in policies if isinstance(policy, Gibbs)})
         self._decay = largest_decay(questions)
-        self._n_actions = n_actions_of(question.target_policy for question in questions)
+        self._n_actions = n_actions_of(policies)
         algorithms = np.array(rules_of(questions, config))
         assignments = []
         self._configs: dict[str, LearnerConfig] = {}
@@ -111,7 +101,9 @@ class Plan:
                 self._configs[name] = replace(rule_config, engine="plain")
             else:
                 self._configs[name] = rule_config
-            assignment = self._assignment_of(self._configs[name], group[demons], policy)
+            assignment = self._assignment_of(
+                self._configs[name], groups.group[demons], groups.policy
+            )
             assignments.append(assignment._replace(order=demons[assignment.order]))
         self._assignment = LaneAssignment(*map(np.concatenate, zip(*assignments, strict=True)))
         self._rule_of = np.repeat(

@@ -171,14 +171,13 @@ class Shard:
         self.n_entries = 0
         self._n_messages = 0
         self._n_bytes = 0
-        self._horde: Horde | None = None
+        self.horde: Horde  # from `make` on
         self._writing: threading.Thread | None = None
-        self._written = 0
-        self._write_error = ""
+        self._written = Written(0, "")
 
     def make(self, spec: ShardSpec) -> tuple[dict[str, str], str, int]:
         """Make the Horde, and return the versions of this process, the name of its machine and its id."""
-        self._horde = Horde(
+        self.horde = Horde(
             cloudpickle.loads(spec.questions),
             n_features=spec.n_features,
             n_active=spec.n_active,
@@ -188,12 +187,6 @@ class Shard:
             share=spec.context,
         )
         return versions(), socket.gethostname(), os.getpid()
-
-    @property
-    def horde(self) -> Horde:
-        """The shard's demons; `make` was called."""
-        assert self._horde is not None
-        return self._horde
 
     def receive(self, message: bytes) -> bytes:
         """Process the entries of a message, and return a packed `Report`.
@@ -273,17 +266,17 @@ class Shard:
         self._writing.start()
 
     def _write(self, folder: Path, n_entries: int, state: State) -> None:
+        why_failed = ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             snapshots.write(folder, n_entries, state, {"shard": self.number}, kept=_ALL)
-            self._write_error = ""
         except OSError as error:
-            self._write_error = f"{folder}: {error.strerror}"
-        self._written = n_entries
+            why_failed = f"{folder}: {error.strerror}"
+        self._written = Written(n_entries, why_failed)
 
-    def written(self) -> tuple[int, str]:
-        """Return the fields of `Written`."""
-        return self._written, self._write_error
+    def written(self) -> Written:
+        """Return the latest snapshot that was written or failed."""
+        return self._written
 
     def state(self) -> State:
         """Return everything that later learning depends on."""
@@ -298,19 +291,17 @@ class Shard:
         if isinstance(source, dict):
             state = source
         else:
-            state = self._read(folder_of(source, self.number) / f"{n_entries:012d}")
+            path = folder_of(source, self.number) / f"{n_entries:012d}"
+            try:
+                state = snapshots.read(path).state
+            except (ValueError, OSError) as error:
+                raise ClusterError(
+                    f"the snapshot of shard {self.number} cannot be read ({error}): `horde doctor RUN` puts it aside, "
+                    "and `horde resume RUN` then takes the snapshot before it"
+                ) from None
         self.horde.restore(inner(state, "horde"))
         self.n_entries = int(state["shard/n_entries"])
         return self.horde.n_updates
-
-    def _read(self, path: Path) -> State:
-        try:
-            return snapshots.read(path).state
-        except (ValueError, OSError) as error:
-            raise ClusterError(
-                f"the snapshot of shard {self.number} cannot be read ({error}): `horde doctor RUN` puts it aside, and "
-                "`horde resume RUN` then takes the snapshot before it"
-            ) from None
 
     def read(self, name: str, *arguments: Any) -> Any:
         """Return an attribute of the Horde, or the result of a method."""

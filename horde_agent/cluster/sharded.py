@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -23,6 +26,8 @@ from horde_agent.cluster.shard import (
     LEARN_LAST,
     ClusterError,
     ShardSpec,
+    Written,
+    folder_of,
     pickled,
 )
 from horde_agent.cluster.shards import Link, ShardStream
@@ -35,13 +40,16 @@ from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.rules import DEFAULT_CONFIG, LearnerConfig, with_rules
 from horde_agent.learning.signals import check_names
+from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
+from horde_agent.record.snapshots import found as snapshots_in
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles
 
 _BATCHES = {"eager": 1, "deferred": BATCH}  # steps that a Horde defers before it learns from them
 
 _HASHED_AT_ONCE = 256  # demons
-_Requests = list[tuple[Link, Integers, Integers]]
+_LIFE = "life-"  # prefix of a life's folder of snapshots
+_POLL_S = 0.1
 
 
 def _of_all(name: str, doc: str) -> Any:
@@ -113,14 +121,17 @@ class ShardedHorde:
             n_shards = shards
         parts = self._plan.divide(n_shards)
         cluster = Cluster(address, n_shards)
+        self._folder: Path | None = None
         if folder is not None:
-            folder = Path(folder).absolute()
+            self._folder = Path(folder).absolute()
+        self._life = secrets.token_hex(
+            8
+        )  # separates the snapshots of this life from those of others
         self._stream = ShardStream(
             n_features=n_features,
             n_active=n_active,
             mode=mode,
             cluster=cluster,
-            folder=folder,
             patience_s=patience_s,
         )
         try:
@@ -165,7 +176,8 @@ class ShardedHorde:
         self.n_demons = len(questions)
         self.names = [question.name for question in questions]
         self._inputs = InputChecker(self.n_features, self.n_active, *input_limits(questions))
-        self._requests: tuple[tuple[str, ...], _Requests] = ((), [])
+        self._asked: tuple[str, ...] = ()
+        self._requests: list[tuple[Link, Integers, Integers]] = []
         self._homes: dict[str, Link] = {}  # shards of questions that find policies
 
     def _checked(self, questions: tuple[GVF, ...]) -> tuple[GVF, ...]:
@@ -189,7 +201,7 @@ class ShardedHorde:
         the shape (n_active,). Raise ValueError as `Horde.begin`.
         """
         state = self._inputs.checked(observation, tiles)
-        self._stream.send(BEGIN, state, requested=self._requested_of(ask))
+        self._stream.send(BEGIN, state, requested=self._requests_of(ask))
         self._n_deferred = 0
         if self._is_first_begin:  # policies are evaluated for the first time, and may be refused
             self.catch_up()
@@ -231,8 +243,8 @@ class ShardedHorde:
         verb = LEARN
         if terminated:
             verb = LEARN_LAST
-        requested = self._requested_of(ask)
-        self._stream.send(verb, state, action, probability, requested, reward=reward)
+        requests = self._requests_of(ask)
+        self._stream.send(verb, state, action, probability, requests, reward=reward)
         self._has_begun = not terminated
         # Shards process their steps at other times, too: for predictions as cumulants, averages and
         # classes of features
@@ -275,24 +287,20 @@ class ShardedHorde:
 
     # ---- predictions of a few demons --------------------------------------------------------------------------------
 
-    def _requests_of(self, ask: Sequence[str]) -> _Requests:
-        """Return for each shard with any of these demons: their positions there, and in `ask`."""
+    def _requests_of(self, ask: Sequence[str]) -> dict[int, Integers]:
+        """Return for each shard with any of these demons, by number: their positions there."""
         names = tuple(ask)
-        if names != self._requests[0]:
-            self._requests = names, self._stream.locate(positions_of(ask, self.names))
+        if names != self._asked:
+            self._asked = names
+            self._requests = self._stream.locate(positions_of(ask, self.names))
             for link in self._stream.links:
                 link.predictions = None
-        return self._requests[1]
-
-    def _requested_of(self, ask: Sequence[str]) -> dict[int, Integers]:
-        return {link.number: here for link, here, _ in self._requests_of(ask)}
+        return {link.number: here for link, here, _ in self._requests}
 
     def _requested(self, ask: Sequence[str]) -> Floats:
         """Return the requested predictions: after the last entry in eager mode, else the latest that have arrived."""
         out = np.full(len(ask), np.nan)
-        if not len(ask):
-            return out
-        for link, _, places in self._requests_of(ask):
+        for link, _, places in self._requests:
             while link.n_in_flight and self.mode == "eager":
                 link.wait()
             if link.predictions is not None:
@@ -494,12 +502,7 @@ class ShardedHorde:
     @property
     def shards(self) -> list[ShardStatus]:
         """Status of each shard, without waiting."""
-        return self._stream.statuses()
-
-    @property
-    def lags(self) -> Integers:
-        """Number of entries of the stream that each shard has not confirmed, shape (n_shards,)."""
-        return np.array([status.lag for status in self.shards], dtype=np.int64)
+        return [link.status(self.at) for link in self._stream.links]
 
     # ---- adding and removing demons ---------------------------------------------------------------------------------
 
@@ -581,11 +584,35 @@ class ShardedHorde:
 
         Raise OSError if one could not write it, ShardLost if a shard is gone.
         """
-        self._stream.wait_for_snapshot(at)
+        if self._folder is None:
+            return
+        for link in self._stream.links:
+            written: Written = link.result(link.call("written"))
+            while written.n_entries < at:
+                time.sleep(_POLL_S)
+                written = link.result(link.call("written"))
+            if written.error:
+                raise OSError(0, written.error)
 
     def drop_snapshots(self, before: int) -> None:
         """Remove the shards' snapshots of entries before this one."""
-        self._stream.remove_snapshots(lambda at: at < before)
+        self._remove_snapshots(lambda at: at < before)
+
+    def _folder_of_life(self) -> Path | None:
+        """Return the folder of this life's snapshots, None if there are none."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{_LIFE}{self._life}"
+
+    def _remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
+        """Remove the shards' snapshots after those numbers of entries for which `is_unused` is true."""
+        folder = self._folder_of_life()
+        if folder is None:
+            return
+        for link in self._stream.links:
+            for path in snapshots_in(folder_of(folder, link.number)):
+                if is_unused(int(path.name)):
+                    shutil.rmtree(path)
 
     def state(self) -> State:
         """Return everything that later learning depends on.
@@ -595,20 +622,24 @@ class ShardedHorde:
         the entry only. Without one, all weights are returned.
         """
         states = State()
-        folder = self._stream.folder_of_life()
+        folder = self._folder_of_life()
         if folder is not None:
-            self._stream.save(folder)
+            for path in folder.parent.glob(f"{_LIFE}*"):
+                if path != folder:
+                    shutil.rmtree(path, ignore_errors=True)  # of another life
+            by_shard = {link.number: str(folder) for link in self._stream.links}
+            self._stream.send(CHANGE, change=("save", by_shard))
         else:
             states = nested(
                 **{f"{link.number:04d}": state for link, state in self._stream.gather("state")}
             )
         facts: dict[str, Any] = {
-            "life": self._stream.life,
+            "life": self._life,
             "n_deferred": self._n_deferred,
             "n_updates_before": self._n_updates_before,
             "has_begun": self._has_begun,
             "is_first_begin": self._is_first_begin,
-            "at": self._stream.n_entries,
+            "at": self.at,
             "n_shards": len(self._stream.links),
             "n_demons": self.n_demons,
             "n_channels": self._stream.n_channels,
@@ -636,8 +667,31 @@ class ShardedHorde:
                 link.number: inner(in_full, f"{link.number:04d}") for link in self._stream.links
             }
         self.catch_up()
-        self._stream.restore(saved["life"], saved["at"], saved["n_channels"], states)
+        at = saved["at"]
+        self._life = saved["life"]
+        self._stream.rewind(at, saved["n_channels"])
+        if not states:
+            self._remove_snapshots(lambda other: other > at)  # their steps will be taken again
+        links = self._stream.links
+        sources = [states.get(link.number, str(self._folder_of_life())) for link in links]
+        replies = [
+            link.call("restore", source, at) for link, source in zip(links, sources, strict=True)
+        ]
+        for link, reply in zip(links, replies, strict=True):
+            link.n_updates = link.result(reply)
+            link.n_confirmed = at
         self._n_deferred = saved["n_deferred"]
         self._n_updates_before = saved["n_updates_before"]
         self._has_begun = saved["has_begun"]
         self._is_first_begin = saved["is_first_begin"]
+
+
+def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
+    """Raise SnapshotDamaged unless all shards have an intact manifest of a snapshot after `n_entries` of a life."""
+    folders = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
+    for path in folders:
+        read_manifest(path)
+    if len(folders) != n_shards:
+        raise SnapshotDamaged(
+            f"snapshots of {n_shards - len(folders)} shards after entry {n_entries:,} are missing in {folder}"
+        )

@@ -1,13 +1,9 @@
-"""The driver's side of the shards: start, send the stream, wait, query, snapshot and stop."""
+"""The driver's side of the shards: start, send the stream, wait, query and stop."""
 
 from __future__ import annotations
 
-import secrets
-import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from pickle import loads as unpacked
 from typing import Any, Literal, NoReturn
 
@@ -21,24 +17,17 @@ from horde_agent.cluster.shard import (
     Report,
     ShardLost,
     ShardSpec,
-    Written,
     entry_dtype,
-    folder_of,
     packed,
     versions,
 )
 from horde_agent.horde import Mode
 from horde_agent.learner import ShardStatus
-from horde_agent.record.snapshots import SnapshotDamaged, read_manifest
-from horde_agent.record.snapshots import found as snapshots_in
-from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Tiles
 
 IN_FLIGHT = {"eager": 2, "deferred": 4}
 """Maximum number of unanswered messages to a shard; meanwhile, entries are collected."""
 _LEAST = {"eager": 1, "deferred": BATCH}  # entries in a message
-_LIFE = "life-"  # prefix of a life's folder of snapshots
-_POLL_S = 0.1
 
 
 class Link:
@@ -56,13 +45,20 @@ class Link:
     """
 
     def __init__(
-        self, number: int, demons: Integers, cluster: Cluster, actor: Any, patience_s: float
+        self,
+        number: int,
+        demons: Integers,
+        cluster: Cluster,
+        actor: Any,
+        patience_s: float,
+        most_in_flight: int,
     ) -> None:
         self.number = number
         self.demons = demons
         self._cluster = cluster
         self.actor = actor
         self._patience_s = patience_s
+        self._most_in_flight = most_in_flight
         self.n_confirmed = 0
         self.n_updates = 0
         self.n_diverged = 0
@@ -86,7 +82,9 @@ class Link:
         return int(self.demons.size)
 
     def send(self, message: bytes, last: int, *, has_request: bool) -> None:
-        """Send a message for `Shard.receive` that ends with entry number `last`."""
+        """Send a message for `Shard.receive` that ends with entry number `last`, once few enough are unanswered."""
+        while self.n_in_flight >= self._most_in_flight:
+            self.wait()
         self._in_flight.append((self.call("receive", message), last, has_request))
 
     def read_replies(self) -> None:
@@ -149,12 +147,10 @@ class ShardStream:
     Args:
         n_features, n_active, mode: As in `Horde`.
         cluster: Runs them.
-        folder: For their snapshots, by life; None for none.
         patience_s: Seconds without a reply after which a shard counts as lost.
 
     Attributes:
         links: The driver's end of each shard.
-        life: Random name that separates the snapshots of this life from those of others.
         n_entries: Number of entries of the stream so far, which names the shards' snapshots.
         n_channels: Number of channels of an observation, 0 before the first one.
     """
@@ -165,16 +161,13 @@ class ShardStream:
         n_active: int,
         mode: Mode,
         cluster: Cluster,
-        folder: Path | None,
         patience_s: float,
     ) -> None:
         self.n_features = n_features
         self.n_active = n_active
         self.mode = mode
         self._cluster = cluster
-        self._folder = folder
         self._patience_s = patience_s
-        self.life = secrets.token_hex(8)
         self.links: list[Link] = []
         self.n_entries = 0
         self._set_channels(0)
@@ -206,7 +199,14 @@ class ShardStream:
         """
         for number, demons_of_shard in enumerate(demons):
             actor = self._cluster.actor(number, n_threads, n_bytes[number])
-            link = Link(number, demons_of_shard, self._cluster, actor, self._patience_s)
+            link = Link(
+                number=number,
+                demons=demons_of_shard,
+                cluster=self._cluster,
+                actor=actor,
+                patience_s=self._patience_s,
+                most_in_flight=IN_FLIGHT[self.mode],
+            )
             self.links.append(link)
         replies = [link.call("make", spec) for link, spec in zip(self.links, specs, strict=True)]
         for link, reply in zip(self.links, replies, strict=True):
@@ -298,7 +298,7 @@ class ShardStream:
         (message, links) = self._postponed
         self._postponed = (b"", [])
         for link in links:
-            self._send_to(link, message)
+            link.send(message, self.n_entries, has_request=False)
 
     def flush(self) -> None:
         """Send all collected entries."""
@@ -330,14 +330,9 @@ class ShardStream:
                 data = common
             else:
                 data = packed((rows, self.n_channels, part, request))
-            self._send_to(link, data, has_request=request is not None)
+            link.send(data, self.n_entries, has_request=request is not None)
         if postpones:
             self._postponed = common, [link for link in self.links if link.number not in requested]
-
-    def _send_to(self, link: Link, message: bytes, *, has_request: bool = False) -> None:
-        while link.n_in_flight >= IN_FLIGHT[self.mode]:
-            link.wait()
-        link.send(message, self.n_entries, has_request=has_request)
 
     def raise_refusals(self) -> None:
         """Raise the first refusal since the last call, as ValueError."""
@@ -366,10 +361,6 @@ class ShardStream:
         replies = [(link, link.call(method, *arguments(link))) for link in self.links]
         return [(link, link.result(reply)) for link, reply in replies]
 
-    def statuses(self) -> list[ShardStatus]:
-        """Return the status of each shard, without waiting."""
-        return [link.status(self.n_entries) for link in self.links]
-
     def locate(self, demons: Integers) -> list[tuple[Link, Integers, Integers]]:
         """Return for each shard with any of these demons, (n,): their positions there, and in `demons`."""
         located = []
@@ -380,75 +371,7 @@ class ShardStream:
                 located.append((link, nearest[matches], matches))
         return located
 
-    # ---- snapshots --------------------------------------------------------------------------------------------------
-
-    def folder_of_life(self) -> Path | None:
-        """Return the folder of this life's snapshots, None if there are none."""
-        if self._folder is None:
-            return None
-        return self._folder / f"{_LIFE}{self.life}"
-
-    def save(self, folder: Path) -> None:
-        """Make all shards copy their state and write it in the background; remove snapshots of other lives."""
-        for path in folder.parent.glob(f"{_LIFE}*"):
-            if path != folder:
-                shutil.rmtree(path, ignore_errors=True)
-        self.send(
-            CHANGE,
-            change=("save", dict.fromkeys((link.number for link in self.links), str(folder))),
-        )
-
-    def wait_for_snapshot(self, at: int) -> None:
-        """Wait until all shards have written their snapshot of entry `at`, if there is a folder; from any thread.
-
-        Raise OSError if one could not write it, ShardLost if a shard is gone.
-        """
-        if self._folder is None:
-            return
-        for link in self.links:
-            written = Written(*link.result(link.call("written")))
-            while written.n_entries < at:
-                time.sleep(_POLL_S)
-                written = Written(*link.result(link.call("written")))
-            if written.error:
-                raise OSError(0, written.error)
-
-    def remove_snapshots(self, is_unused: Callable[[int], bool]) -> None:
-        """Remove the shards' snapshots after those numbers of entries for which `is_unused` is true."""
-        folder = self.folder_of_life()
-        if folder is None:
-            return
-        for link in self.links:
-            for path in snapshots_in(folder_of(folder, link.number)):
-                if is_unused(int(path.name)):
-                    shutil.rmtree(path)
-
-    def restore(self, life: str, at: int, n_channels: int, states: Mapping[int, State]) -> None:
-        """Return all shards to the state after entry `at` of a life: to `states`, by number, or their snapshots.
-
-        No entry is waiting for a reply.
-        """
-        self.life = life
-        self.n_entries = at
+    def rewind(self, n_entries: int, n_channels: int) -> None:
+        """Continue after entry `n_entries`, with observations of `n_channels`; no entry is waiting for a reply."""
+        self.n_entries = n_entries
         self._set_channels(n_channels)
-        if not states:
-            self.remove_snapshots(lambda other: other > at)  # their steps will be taken again
-        sources = [states.get(link.number, str(self.folder_of_life())) for link in self.links]
-        replies = [
-            link.call("restore", source, at)
-            for link, source in zip(self.links, sources, strict=True)
-        ]
-        for link, reply in zip(self.links, replies, strict=True):
-            link.n_updates = link.result(reply)
-            link.n_confirmed = at
-
-
-def check_snapshots(folder: Path, life: str, n_entries: int, n_shards: int) -> None:
-    """Raise SnapshotDamaged unless all shards have an intact manifest of a snapshot after `n_entries` of a life."""
-    folders = [*(folder / f"{_LIFE}{life}").glob(f"shard-*/{n_entries:012d}")]
-    for path in folders:
-        read_manifest(path)
-    if len(folders) != n_shards:
-        raise SnapshotDamaged(
-            f"snapshots of {n_shards - len(folders)} shards after entry {n_entries:,} are missing in {folder}"
-        )

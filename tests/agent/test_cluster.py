@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from horde_agent.cluster import ClusterError, ShardedHorde, ShardLost, runtime, sharded
 from horde_agent.cluster.runtime import Cluster, Unreachable
 from horde_agent.cluster.shard import Shard
-from horde_agent.cluster.shards import check_snapshots
+from horde_agent.cluster.sharded import check_snapshots
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde, LearnerConfig, Mode
 from horde_agent.learning import span_storage as layout
@@ -393,6 +393,21 @@ def test_requested_predictions_are_those_of_one_horde(cluster: LocalCluster) -> 
         assert many.learn(*life.step(50)).size == 0
 
 
+def test_shards_learn_from_one_stream(cluster: LocalCluster) -> None:
+    """The first one may be selected, as in one Horde; any other is refused, and nothing changes."""
+    life = Life(60)
+    one = Horde(constant_questions(), **KIND)
+    with ShardedHorde(constant_questions(), shards=3, **KIND) as many:
+        life.teach(one, 0, 30)
+        life.teach(many, 0, 30)
+        many.select_stream(0)
+        with pytest.raises(ValueError, match="shards learn from one robot"):
+            many.select_stream(1)
+        life.teach(one, 30)
+        life.teach(many, 30)
+        assert_same(one, many, life)
+
+
 def test_updates_are_counted_over_all_shards(cluster: LocalCluster) -> None:
     """`n_updated` of the last step, and `n_updates` of all steps, as of one Horde; reading them changes nothing."""
     questions = constant_questions()
@@ -499,7 +514,7 @@ def test_learning_waits_for_a_shard_that_is_far_behind(
         with pytest.raises(ShardLost, match="did not answer"):
             all(many.learn(*step).size == 0 for step in [*steps, *steps])
         assert len(cluster.pending) == 3 * (2 if mode == "eager" else 4)
-        assert max(many.lags) <= most + 1
+        assert max(shard.lag for shard in many.shards) <= most + 1
 
 
 def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) -> None:
@@ -815,7 +830,7 @@ def test_wrong_states_are_refused_before_anything_is_sent(cluster: LocalCluster)
         ):
             with pytest.raises(ValueError, match=match):
                 many.learn(*step)
-        assert many.lags.tolist() == [0, 0]
+        assert [shard.lag for shard in many.shards] == [0, 0]
 
 
 # ---- Ray ------------------------------------------------------------------------------------------------------------

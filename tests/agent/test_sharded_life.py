@@ -300,4 +300,4 @@ def test_shards_have_the_public_methods_of_a_horde() -> None:
     missing = {name for name in dir(Horde) if not name.startswith("_")} - set(dir(ShardedHorde))
     # A shard learns from one stream; its engines are in other processes.
     one_process = {"stream", "step_sizes", "engines"}
-    assert missing == {"new_rupee", "signals", "copy_for_stream", "merge", *one_process}
+    assert missing == {"new_rupee", "copy_for_stream", "merge", *one_process}

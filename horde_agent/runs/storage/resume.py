@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from horde_agent import questions as families
-from horde_agent.cluster.shards import check_snapshots
+from horde_agent.cluster.sharded import check_snapshots
 from horde_agent.gvf import GVF, named
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
