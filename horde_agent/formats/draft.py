@@ -195,7 +195,7 @@ def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:
 
 
 def shift_keys(values: Floats) -> dict[str, float]:
-    """Return the keys origin and scale of a channel, if float32 does not hold its numbers."""
+    """Return the keys origin and scale of a channel, if float32 does not hold its numbers, shape (n,)."""
     shift = cells.shift_for(values)
     if shift is None:
         return {}
