@@ -35,7 +35,7 @@ SECOND_NS = 1_000_000_000
 REORDERED_NS = SECOND_NS
 """Messages may stand in a bag up to so much later than others of the same time."""
 _METADATA = "metadata.yaml"
-_LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
+LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
 _MOST_JUMPS = 0.2
 """A larger share of messages whose time jumps back is disorder, not a clock that was set back."""
 LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
@@ -196,17 +196,13 @@ class _BagFile:
         wanted = [name for name in names if name in self.topics]
         n_expected = sum(self.topics[name].n_messages for name in wanted)
         n_read = 0
-        records = self._reader.messages(wanted)
-        while True:
-            try:
-                record = next(records, None)
-            except Damage as error:
-                self._note_damage(str(error))
-                return
-            if record is None:
-                break
-            n_read += 1
-            yield Message(*record)
+        try:
+            for message in self._reader.messages(wanted):
+                n_read += 1
+                yield message
+        except Damage as error:
+            self._note_damage(str(error))
+            return
         if n_read < n_expected:
             self.cut = (
                 f"{self._reader.path.name} lacks {n_expected - n_read:,} of the {n_expected:,} messages that it "
@@ -396,7 +392,7 @@ class _Mcap:
         weakref.finalize(self, self._file.close)
         with _reading():
             self._reader = self._mcap.SeekingReader(
-                self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
+                self._file, validate_crcs=True, record_size_limit=LARGEST_RECORD
             )
         self._summary: Any = None
         with suppress(Damage), _reading():  # its end may be missing
@@ -435,15 +431,14 @@ class _Mcap:
         return Contents(_by_name(topics), start_ns, end_ns, damage)
 
     def _in_file_order(self, topics: Sequence[str] | None) -> Iterator[Any]:
-        self._file.seek(0)
-        reader = self._mcap.NonSeekingReader(
-            self._file, validate_crcs=True, record_size_limit=_LARGEST_RECORD
-        )
-        messages: Iterator[Any] = reader.iter_messages(topics, log_time_order=False)
-        return messages
+        with self.path.open("rb") as file:
+            reader = self._mcap.NonSeekingReader(
+                file, validate_crcs=True, record_size_limit=LARGEST_RECORD
+            )
+            yield from reader.iter_messages(topics, log_time_order=False)
 
-    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
+    def messages(self, topics: Sequence[str]) -> Iterator[Message]:
+        """Yield the messages of some topics; raise Damage where they end early.
 
         They are in the order of their times within a second, or in that of the file if it has no
         index or a clock was set back.
@@ -453,7 +448,7 @@ class _Mcap:
         else:
             messages = self._in_file_order(topics)
         for _, channel, message in _each(messages):
-            yield channel.topic, message.log_time, message.data
+            yield Message(channel.topic, message.log_time, message.data)
 
     def _needs_sorting(self, topics: Sequence[str]) -> bool:
         """Return whether messages are to be read by the index, in the order of their times.
@@ -475,7 +470,12 @@ class _Mcap:
             order = _Order(is_sorted=False, restarted=set())
         is_known = all(chunk.message_index_offsets for chunk in matching)
         are_most = 2 * len(matching) > len(chunks)
-        if order.restarted or (order.is_sorted and is_known and are_most):
+        # Those of a file read from its front are in memory
+        has_small_records = all(
+            one.length <= LARGEST_RECORD for one in self._summary.attachment_indexes
+        )
+        is_sorted = order.is_sorted and is_known and are_most
+        if has_small_records and (is_sorted or order.restarted):
             return False
         changes = []
         for chunk in matching:
@@ -600,8 +600,8 @@ class _Ros:
             n_messages=connection.msgcount,
         )
 
-    def messages(self, topics: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield topic, time and bytes of the messages of some topics; raise Damage where they end early.
+    def messages(self, topics: Sequence[str]) -> Iterator[Message]:
+        """Yield the messages of some topics; raise Damage where they end early.
 
         They are in the order of their times, or in that of the file if a clock was set back.
         """
@@ -625,7 +625,7 @@ class _Ros:
             for cell, kind in ((time_ns, int), (data, bytes)):
                 if not isinstance(cell, kind):
                     raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
-            yield connection.topic, time_ns, data
+            yield Message(connection.topic, time_ns, data)
 
     @cached_property
     def _restarted(self) -> set[int]:

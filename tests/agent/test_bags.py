@@ -670,6 +670,28 @@ def test_chunks_without_an_index_of_messages_are_sorted(tmp_path: Path) -> None:
     assert rows["observation"][:, 0].tolist() == list(range(200))
 
 
+def test_a_large_attachment_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is larger than any record that is taken for whole; read as one, it would cut the file off in its middle."""
+    from mcap.writer import Writer
+
+    bag = tmp_path / "x.mcap"
+    with bag.open("wb") as file:
+        writer = Writer(file, chunk_size=1_000)
+        writer.start()
+        schema = writer.register_schema("Number", "jsonschema", b'{"type": "object"}')
+        channel = writer.register_channel("/x", "json", schema)
+        for i, one in enumerate(twenty_seconds(0, 0)):
+            if i == 100:
+                writer.add_attachment(0, 0, "video", "video/mp4", bytes(20_000))
+            data = json.dumps(one.content).encode()
+            writer.add_message(channel, log_time=one.time_ns, publish_time=one.time_ns, data=data)
+        writer.finish()
+    monkeypatch.setattr(bag_files, "LARGEST_RECORD", 10_000)
+    table = open_bag_table(bag, columns_file(tmp_path, X_EACH_TENTH))
+    assert sum(len(part.rows) for part in table) == 200
+    assert table.remarks == []
+
+
 def test_a_file_in_no_order_is_sorted_as_far_as_memory_can_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
