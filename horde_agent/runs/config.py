@@ -9,6 +9,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -398,12 +399,20 @@ def learner_config(config: LearnConfig) -> LearnerConfig:
 
 
 def _offset_of(offset: str) -> float | Literal["mean", "reading"]:
-    """Return the offset as `LearnerConfig` takes it."""
+    """Return the offset as `LearnerConfig` takes it; raise BadInput if it is none that the weights' type can hold."""
     if offset == MEAN:
         return MEAN
     if offset == READING:
         return READING
-    return float(offset)
+    largest = float(np.finfo(DTYPE).max)
+    with suppress(ValueError):
+        number = float(offset)
+        if abs(number) <= largest:
+            return number
+    raise BadInput(
+        f"--offset must be {READING}, {MEAN}, or a number of at most {largest:.3g}, as much as {DTYPE} can hold, "
+        f"got {offset}"
+    )
 
 
 def read_config(path: Path) -> LearnConfig:
@@ -657,7 +666,8 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     """Yield the rules of offset, averages and rarity, the questions, the columns file and the output folder."""
     backend = config.backend
     columns = config.columns
-    yield _is_no_offset(config.offset)
+    if config.offset is not None:
+        _offset_of(config.offset)
     yield (
         config.paper and config.offset not in (None, NO_OFFSET),
         f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
@@ -735,20 +745,6 @@ def _unused(config: LearnConfig) -> Iterator[Rule]:
                 is_given,
                 f"{flag} requires a robot that can act; omit it with --backend {config.backend}",
             )
-
-
-def _is_no_offset(offset: str | None) -> tuple[bool, str]:
-    """Return whether this is no offset that the weights' type can hold, and the sentence about it."""
-    if offset in (None, MEAN, READING):
-        return False, ""
-    assert offset is not None
-    largest = float(np.finfo(DTYPE).max)
-    try:
-        is_offset = abs(float(offset)) <= largest
-    except ValueError:
-        is_offset = False
-    number = f"a number of at most {largest:.3g}, as much as {DTYPE} can hold"
-    return not is_offset, f"--offset must be {READING}, {MEAN}, or {number}, got {offset}"
 
 
 def _is_utf8(value: object) -> bool:
