@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 # The last ones need the kernels that the learner's part compiles.
 PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
 	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
-	$(addprefix tests/agent/test_,process_env.py exports.py watch.py ending.py resume.py resume_bodies.py \
+	$(addprefix tests/agent/test_,exports.py watch.py ending.py resume.py resume_bodies.py \
 	sharded_life.py compiled.py stop_button.py)
 # Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
 REAL_TIME := tests/agent/test_stop_in_time.py

@@ -28,10 +28,6 @@ def user_errors(kind: type[BadInput] | type[Fault] = BadInput) -> Iterator[None]
     except Exception as error:
         from gymnasium.error import Error as GymnasiumError  # here, because it takes time to import
 
-        from horde_agent.life.process_env import EnvironmentGone
-
-        if isinstance(error, EnvironmentGone):
-            raise Fault(f"{error}; its output, if any, is above") from error
         if ExitCause.of_fault(error) is ExitCause.EMERGENCY_STOP:
             raise BadInput(_text_of(error)) from error
         if is_of_body(error) or isinstance(

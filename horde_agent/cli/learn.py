@@ -22,7 +22,6 @@ from horde_agent.formats.fit import NothingToLearn
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
-from horde_agent.life.process_env import EnvironmentGone
 from horde_agent.life.robot import UnfitResult
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost, header_of
@@ -309,10 +308,7 @@ def _learn_to_end(session: Session) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (
-            is_of_body(error)
-            or isinstance(error, BodyDisobeys | EnvironmentGone | RecordLost | UnfitResult)
-        ):
+        if not (is_of_body(error) or isinstance(error, BodyDisobeys | RecordLost | UnfitResult)):
             raise
         raise Fault(
             f"{sentence(error)}{_missing_rows(folder, error)} The run until then is in {_write_report(folder)}"
@@ -348,7 +344,6 @@ def make_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         log=config.log,
         realtime=config.realtime,
         physics=config.physics,
-        in_process=config.robots == 1,
     )
 
 

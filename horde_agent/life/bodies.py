@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 
 from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
-from horde_agent.life.process_env import ProcessEnv, is_worthwhile
 from horde_agent.life.wrapping import wrapped
 
 __all__ = ["ONE_AT_A_TIME", "ROBOTS", "FrictionChange", "LampMove", "make_body"]
@@ -36,7 +35,6 @@ def make_body(
     physics: str | None = None,
     lamp_moves: Sequence[LampMove] = (),
     friction_changes: Sequence[FrictionChange] = (),
-    in_process: bool = False,
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment.
 
@@ -53,8 +51,6 @@ def make_body(
         physics: Engine of a simulator; the installed one when None.
         lamp_moves: Changes of the simulated pen during the life.
         friction_changes: Changes of the simulated robot during the life.
-        in_process: Run the simulator in a separate process if that is faster, which it is not with
-            physics="planar".
 
     Raises:
         ValueError: If `lamp_moves` or `friction_changes` is not supported, the robot has no such
@@ -79,9 +75,6 @@ def make_body(
         settings["physics"] = physics
     if changes:
         return gymnasium.make(name, **changes, **settings)
-    is_slow = backend == "simulator" and not realtime and physics != "planar"
-    if is_slow and in_process and is_worthwhile():
-        return ProcessEnv(name, **settings)
     return gymnasium.make(name, **settings)
 
 

@@ -2,8 +2,8 @@
 
 For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a
 worker thread, calls `env.step(a_t)`, and joins the worker: the time from observation to action does
-not depend on the number of demons. A `ProcessEnv` moves in its own process while this one learns.
-With `InPlace` the job is done before the step: so learn few demons of a robot that is not physical.
+not depend on the number of demons. With `InPlace` the job is done before the step: so learn few
+demons of a robot that is not physical.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -34,7 +33,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
-from horde_agent.life.worker import Worker, one_core_spared, worker_for
+from horde_agent.life.worker import Worker, worker_for
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
@@ -105,7 +104,7 @@ class Life:
         observers: Functions called after each step, or `LifeHooks`.
         worker: Learns while the robot moves; None chooses one by `worker_for`. A physical robot
             is one with "stop_options": pass `Worker()` for another one that moves in real
-            time. Not used with a `ProcessEnv`.
+            time.
         unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
             leaves them unknown.
 
@@ -192,11 +191,8 @@ class Life:
         self._unix_clock = unix_clock or _unknown_time
         self.observers = list(observers)
         self.cycle_s = Durations()
-        if first_robot.process_env:
-            self._worker = None
-        else:
-            is_physical = bool(first_robot.body.stop_options)
-            self._worker = worker or worker_for(horde.n_demons, is_physical=is_physical)
+        is_physical = bool(first_robot.body.stop_options)
+        self._worker = worker or worker_for(horde.n_demons, is_physical=is_physical)
         self._is_closed = False
         self.is_stopped = False
         self.is_cut = False
@@ -444,8 +440,7 @@ class Life:
         steps = whole_number("steps", steps, 0)
         self.begin()
         self._end = self.steps + steps
-        with one_core_spared() if self.robot_stream.process_env else nullcontext():
-            self._live()
+        self._live()
         self._notify("at_end", self)
         self._observe()
 
@@ -480,25 +475,13 @@ class Life:
         After the end of an episode, begin the next one.
         """
         robot_stream = self.robot_stream
-        process_env = robot_stream.process_env
-        result: tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
-        if process_env is not None:
-            process_env.send(choice.action)  # first: the other process is idle until then
-            row = self._row(choice)
-            self._learn(choice)
-            self._write(row)
-            self._awaits_reply = True
-            result = process_env.receive()
-            self._awaits_reply = False
-        else:
-            assert self._worker is not None
-            row = self._row(choice)
-            self._worker.start(partial(self._learn, choice))
-            try:
-                result = robot_stream.env.step(choice.action)
-            finally:
-                self._worker.join()
-            self._write(row)
+        row = self._row(choice)
+        self._worker.start(partial(self._learn, choice))
+        try:
+            result = robot_stream.env.step(choice.action)
+        finally:
+            self._worker.join()
+        self._write(row)
         self._awaits_reply = True
         robot_stream.check_result(result)
         self._awaits_reply = False
@@ -644,8 +627,7 @@ class Life:
             if self.robot_stream.has_begun and not self._awaits_reply:
                 self._depart(Choice(Phase.END, NO_ACTION, np.nan))
         finally:
-            if self._worker is not None:
-                self._worker.close()
+            self._worker.close()
             try:
                 if self.recorder is not None:
                     self.recorder.close()

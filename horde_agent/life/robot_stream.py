@@ -21,7 +21,6 @@ from horde_agent.life.excursions import (
     ExcursionConfig,
     Excursions,
 )
-from horde_agent.life.process_env import ProcessEnv
 from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
@@ -140,7 +139,6 @@ class RobotStream:
 
     Attributes:
         body: What the robot offers beyond Gymnasium's methods.
-        process_env: The environment, if it moves in a process of its own, else None.
         excursions: Decides when to test a target policy.
         dockings: Decides when to dock.
         has_begun: Whether the environment was reset for the first observation.
@@ -179,9 +177,6 @@ class RobotStream:
         self.interface = interface
         self.counts = counts
         self.body = RobotBody(env)
-        self.process_env: ProcessEnv | None = None
-        if isinstance(env, ProcessEnv):
-            self.process_env = env
         self.excursions = Excursions([], excursions)
         self.dockings = Dockings(
             docking or DockingConfig(), interface.period_s, can_dock=self.body.can_dock

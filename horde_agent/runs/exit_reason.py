@@ -30,8 +30,7 @@ REPEAT_S = 0.1  # until a signal is handled again whose exception was lost in a 
 class ExitCause(Enum):
     """What can end a run: its code, `ended_by` in details.json and `cause` in log/events.jsonl, and its description.
 
-    Then names of exceptions: horde_env is not imported here, and a `ProcessEnv` raises its errors
-    under their names.
+    Then names of exceptions: horde_env is not imported here.
     """
 
     STEPS = "steps", "all its steps were taken"
@@ -51,7 +50,6 @@ class ExitCause(Enum):
     )
     ROBOT_ERROR = "robot_error", "the robot's driver failed", "HordeEnvError"
     SHARD_LOST = "shard_lost", "a shard's process or machine was lost", "ShardLost"
-    ENVIRONMENT_DIED = "environment_died", "the process of its environment died", "EnvironmentGone"
     DISK_FULL = "disk_full", "its files could not be written", "RecordLost"
     ERROR = "error", "an error of the environment, a question or the program"
     CUT_OFF = "cut_off", "it was cut off"

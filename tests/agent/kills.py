@@ -31,13 +31,6 @@ LOGS = "log/*.rec"
 ROWS = 20_000  # bytes of a record: more than its header, which has no rows
 
 
-def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    if path.exists():
-        return [int(word) for word in path.read_text().split()]
-    return []
-
-
 def is_alive(pid: int) -> bool:
     """Return whether a process exists and is not a zombie."""
     try:
@@ -68,14 +61,11 @@ def lived_with_kills(
     kills: int,
     span_s: float,
     growth: int = 0,
-    *,
-    has_body: bool = True,
 ) -> int:
-    """Run `horde learn`, kill it or its environment's process up to `kills` times, and resume it until it is done.
+    """Run `horde learn`, kill it up to `kills` times, and resume it until it is done.
 
     Each kill is at most `span_s` after the record has grown by more than `growth` bytes, of which a
-    new one's header is a part; return how many there were. `has_body` is whether the first child of
-    its process is the environment's: those of shards are Ray's, which a life may survive.
+    new one's header is a part; return how many there were.
     """
     n_kills = 0
     while True:
@@ -100,10 +90,7 @@ def lived_with_kills(
                 process.join(rng.uniform(0.0, span_s))
                 if process.is_alive():
                     assert process.pid is not None
-                    body = []
-                    if has_body:
-                        body = children(process.pid)
-                    os.kill(body[0] if body and rng.random() < 0.3 else process.pid, signal.SIGKILL)
+                    os.kill(process.pid, signal.SIGKILL)
                     n_kills += 1
             process.join()
             output = messages.read_text()

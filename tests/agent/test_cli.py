@@ -35,7 +35,6 @@ def test_physics_bullet_without_pybullet_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this process and in the environment's process."""
     nowhere = tmp_path_factory.mktemp("nowhere")
     (nowhere / "pybullet.py").write_text("raise ImportError")
     monkeypatch.syspath_prepend(nowhere)

@@ -21,7 +21,6 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
 from horde_agent.life.observers import Sampler
-from horde_agent.life.process_env import ProcessEnv
 from horde_agent.record import Flag, Phase, Row
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
@@ -323,11 +322,6 @@ CASES = {
         lambda: ToyBody(dict.fromkeys(range(300, 9999), DISOBEYED)),
     ),
     "shard lost": Case(ExitCause.SHARD_LOST, "shard 1", failing(ShardLost(1, 10, "killed"))),
-    "process killed": Case(
-        ExitCause.ENVIRONMENT_DIED,
-        "the process of",
-        lambda: ProcessEnv("tests.agent.process_bodies:DiesInStep-v0"),
-    ),
     "disk full": Case(
         ExitCause.DISK_FULL,
         "a/log/life.rec cannot be written (File too large)",

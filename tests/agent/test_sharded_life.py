@@ -284,7 +284,6 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(tmp_path: Path) -> None:
             np.random.default_rng(0),
             kills=3,
             span_s=2.0,
-            has_body=False,
         )
         == 3
     )

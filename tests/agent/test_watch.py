@@ -34,6 +34,7 @@ from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.status import LiveStatusWriter, checksum_of
 from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.processes import python
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.runs.config import BadInput
@@ -550,6 +551,25 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_no_child_process_imports_modules_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "logging.py").write_text("raise SystemExit('foreign code runs')")
+    command, environment = python("horde_agent.watch.server", str(tmp_path / "no-run"))
+    assert command.count("-P") == 1
+    outputs = [
+        subprocess.run(
+            words,
+            env=environment,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+        for words in (command, [word for word in command if word != "-P"])
+    ]
+    assert ["foreign code runs" in stderr for stderr in outputs] == [False, True]
+
+
 def test_the_unspecified_address_of_ipv6_stands_for_every_address() -> None:
     with server.listening_socket("::", 0) as opened:
         for host in ("127.0.0.1", "::1"):
