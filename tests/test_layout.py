@@ -60,6 +60,7 @@ def test_there_are_no_circular_imports(package: Path) -> None:
 PUBLIC = {
     "_exit": "os._exit ends a forked process without its handlers",
     "_fields": "of named tuples",
+    "_field_defaults": "of named tuples",
     "_asdict": "of named tuples",
     "_replace": "of named tuples",
     "_repr_html_": "the method by which a notebook shows an object",
