@@ -80,6 +80,7 @@ class Offsets:
     Attributes:
         is_on: True unless all offsets are 0.
         has_offset: Mask of the demons with an offset that is not fixed at 0, shape (n_demons,).
+        has_functions: True if an outcome is computed in Python.
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
         at_end: True if the latest transition ended a stream.
@@ -117,7 +118,7 @@ class Offsets:
             for one, question in zip(offsets, questions, strict=True)
         ]
         self.may_follow = is_centred & np.array(is_reading, dtype=bool)
-        self._has_functions = any(callable(question.outcome) for question in questions)
+        self.has_functions = any(callable(question.outcome) for question in questions)
         demon_of = {name: i for i, name in enumerate(self._names)}
         predicted = [
             q.cumulant.name if isinstance(q.cumulant, Prediction) else "" for q in questions
@@ -143,11 +144,6 @@ class Offsets:
         self.is_moving = bool(is_automatic.any())
         self.is_unread = self.is_moving
         self.at_end = False
-
-    @property
-    def changes_always(self) -> bool:
-        """True if references or outcomes change with every transition, and not only with the ends of streams."""
-        return self.is_moving or self._has_functions
 
     # ---- what the engine receives -----------------------------------------------------------------------------------
 

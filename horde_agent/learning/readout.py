@@ -117,9 +117,10 @@ class Readout:
         self.offsets.note(self._read(*inputs))
 
     def is_changed_by(self, *, terminated: bool) -> bool:
-        """Return whether a transition changes references or outcomes."""
+        """Return whether a transition changes references or outcomes, as the ends of streams do."""
         offsets = self.offsets
-        return offsets.is_on and (offsets.changes_always or terminated or offsets.at_end)
+        changes_always = offsets.is_moving or offsets.has_functions
+        return offsets.is_on and (changes_always or terminated or offsets.at_end)
 
     def move(self, channels: Observation, *, terminated: bool) -> None:
         """Move the offsets by a transition, given `channels` as in `read`, (n_channels,), and write what changes."""

@@ -105,12 +105,12 @@ class Excursions:
         Returns:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.
         """
-        if self.is_over(flags):
+        if self.phase is Phase.EXCURSION:
+            if self._followed is not None and not self.is_over(flags):
+                return self._follow(self._followed, rng, observation, tiles)
             self.phase = Phase.CENTRE
             self._followed = None
             return Choice(Phase.CENTRE, NO_ACTION, np.nan)
-        if self._followed is not None:
-            return self._follow(self._followed, rng, observation, tiles)
         self.phase = Phase.BEHAVE
         if is_broken(flags):
             behaviour.forget()

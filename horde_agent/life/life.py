@@ -475,13 +475,12 @@ class Life:
         After the end of an episode, begin the next one.
         """
         robot_stream = self.robot_stream
-        row = self._row(choice)
         self._worker.start(partial(self._learn, choice))
         try:
             result = robot_stream.env.step(choice.action)
         finally:
             self._worker.join()
-        self._write(row)
+        self._write(choice)
         self._awaits_reply = True
         robot_stream.check_result(result)
         self._awaits_reply = False
@@ -587,13 +586,13 @@ class Life:
 
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
-        row = self._row(choice)
         self._learn(choice)
-        self._write(row)
+        self._write(choice)
 
-    def _row(self, choice: Choice) -> Row:
+    def _write(self, choice: Choice) -> None:
+        """Record the row of the current observation and call `after_step`."""
         robot_stream = self.robot_stream
-        return Row(
+        row = Row(
             step=self.counts.steps,
             observation=robot_stream.observation,
             action=choice.action,
@@ -606,9 +605,6 @@ class Life:
             unix_s=robot_stream.unix_s,
             **robot_stream.info_fields,
         )
-
-    def _write(self, row: Row) -> None:
-        """Record a row and call `after_step`."""
         if self.recorder is not None:
             self.recorder.write(row)
         event = StepEvent(row, self)

@@ -26,7 +26,7 @@ import horde_env
 from horde_agent import GVF, Behaviour, Channel, Horde, LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, LifeHooks
+from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.policies import StickyRandom
 
 N_STEPS = 620
@@ -118,6 +118,9 @@ class _OneStep(LifeHooks):
     def __init__(self, n_steps: int) -> None:
         self.n_steps = n_steps
         self.profile = _Profile()
+
+    def after_step(self, event: StepEvent) -> None:
+        """Do nothing, in this file."""
 
     def before_step(self, life: Life) -> None:
         """Begin before the step that is counted, and end before the next one."""
