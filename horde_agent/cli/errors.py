@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.exit_reason import ExitCause
 
 

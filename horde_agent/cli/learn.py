@@ -26,8 +26,8 @@ from horde_agent.life.robot import UnfitResult
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost, header_of
 from horde_agent.record.segments import number_of
+from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
-    BadInput,
     LearnConfig,
     is_life,
     refuse_no_command,

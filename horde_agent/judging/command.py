@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from horde_agent.runs.config import WHOLE, BadInput
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import WHOLE
 
 if TYPE_CHECKING:
     from horde_agent.judging.recorded import RecordedData

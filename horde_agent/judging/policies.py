@@ -11,7 +11,7 @@ import numpy as np
 from horde_agent.judging.programs import RAISED, Function, Model, reason_of
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.policies import ConstantAction, Policy, PolicyFunction, Uniform, is_policy
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.scoring.episodes import Target
 from horde_agent.types import Floats, can_be_called
 

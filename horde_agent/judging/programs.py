@@ -16,8 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_agent.refusals import imported
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput, imported
 
 RAISED = (Exception, SystemExit)
 """What code of a user can raise, and is answered by a sentence; SystemExit(0) would end the command as a success."""

@@ -22,7 +22,8 @@ from horde_agent.interface import Interface
 from horde_agent.life.flags import are_broken, borders_of
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, Stream, read_in_parts
-from horde_agent.runs.config import BadInput, is_life, run_of
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import is_life, run_of
 from horde_agent.runs.sources.data_set import open_data_set
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import HeaderEnv

@@ -26,7 +26,7 @@ from horde_agent.life.learner import PredictorAlong, StreamLearner, relearn
 from horde_agent.life.observers import RowObserver
 from horde_agent.life.robot import RobotInfo, reward_number
 from horde_agent.record import UNKNOWN_POSE, Flag, Phase, Recorder, Row, Stream
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,

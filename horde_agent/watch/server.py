@@ -25,7 +25,7 @@ from threading import Thread
 from typing import Any
 
 from horde_agent.processes import python
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder, finite
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
 from horde_agent.watch import WatchConfig

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from horde_agent.kernels.rules import names as rule_names
 from horde_agent.kernels.rules import rule
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.html import element, figure, notes, page, png, section, table
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios

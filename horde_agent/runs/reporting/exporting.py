@@ -43,8 +43,7 @@ from horde_agent.record import (
     read_in_parts,
 )
 from horde_agent.record.segments import KEYS_OF_FILE, read_header, started_files
-from horde_agent.refusals import imported
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput, imported
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run

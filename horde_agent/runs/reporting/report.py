@@ -18,7 +18,8 @@ from rich.console import Console
 
 from horde_agent.life.timing import duration
 from horde_agent.record import A_DAY, Stream, read
-from horde_agent.runs.config import BadInput, time_name
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import time_name
 from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.reporting.html import section
