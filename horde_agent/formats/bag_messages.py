@@ -234,23 +234,25 @@ def _found(message: Any, steps: Steps, *, may_be_short: bool = True) -> Any:
             continue
         if not _is_array(value):
             raise FieldError(f"{_path(steps[:i])} is no array")
-        if isinstance(step, Selector):
+        names: list[str] = []
+        if isinstance(step, int):
+            index = step
+        else:
             names = _names_of(owner, value, step.member)
             index = len(value)
             if step.name in names:
                 index = names.index(step.name)
-            lacking = (
-                f"no element of {_path(steps[:i])} has the {step.member} {step.name!r}; there are "
-                f"{_shown(names)}"
+        if index < len(value):
+            value = value[index]
+            continue
+        if may_be_short:
+            return None
+        place = _path(steps[:i])
+        if isinstance(step, Selector):
+            raise FieldError(
+                f"no element of {place} has the {step.member} {step.name!r}; there are {_shown(names)}"
             )
-        else:
-            index = step
-            lacking = f"{_path(steps[:i])} has {len(value)} numbers, so there is no [{step}]"
-        if index >= len(value):
-            if may_be_short:
-                return None
-            raise FieldError(lacking)
-        value = value[index]
+        raise FieldError(f"{place} has {len(value)} numbers, so there is no [{step}]")
     return value
 
 
