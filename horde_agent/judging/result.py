@@ -16,11 +16,10 @@ from horde_agent.scoring.judgement import (
     BEHAVIOUR,
     BIASED,
     LABELS,
-    EstimateLine,
     Evaluation,
     Judgement,
 )
-from horde_agent.scoring.shown import cells, head, number_text, sentence
+from horde_agent.scoring.shown import EstimateLine, cells, head, number_text, sentence
 from horde_agent.scoring.verdict import ENOUGH
 
 RESULT = "result.json"

@@ -39,7 +39,7 @@ from horde_agent.scoring.intervals import (
     Resampler,
     unknown,
 )
-from horde_agent.scoring.shown import cells, head, html_table
+from horde_agent.scoring.shown import EstimateLine, cells, head, html_table
 from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
 from horde_agent.types import Floats
 
@@ -109,28 +109,6 @@ class EvaluationConfig:
             )
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
-
-
-class EstimateLine(NamedTuple):
-    """One estimate of a policy's value; NaN if no episode says anything of it.
-
-    `effective_size` is that of the episodes' weights for ordinary and weighted importance sampling,
-    of the weights at each step for per-decision and doubly robust ones, and of the ratios of single
-    steps, as a share of the episodes, for the fitted Q and the GVF. Weights count as heavy as b lets
-    expect, if the heaviest were not seen. Below `verdict.ENOUGH` there is no interval: its ends are
-    NaN.
-
-    The interval of a fitted Q and of a GVF is that of the value, after the doubly robust correction:
-    theirs may lie outside of it. `standard_error` is that of the estimate itself, without its bias,
-    NaN for a GVF.
-    """
-
-    estimator: str
-    value: float
-    low: float
-    high: float
-    standard_error: float
-    effective_size: float
 
 
 class Judgement(NamedTuple):

@@ -1,33 +1,35 @@
-"""How an evaluation is shown: the cells of its tables, and its form in a notebook."""
+"""Estimates, and how they are shown: the cells of their tables, and their form in a notebook."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Protocol
+from typing import NamedTuple
 
 UNKNOWN = "unknown"
 
 
-class Line(Protocol):
-    """One estimate of a policy's value."""
+class EstimateLine(NamedTuple):
+    """One estimate of a policy's value; NaN if no episode says anything of it.
 
-    @property
-    def value(self) -> float:
-        """The estimate, NaN if it is unknown."""
+    `effective_size` is that of the episodes' weights for ordinary and weighted importance sampling,
+    of the weights at each step for per-decision and doubly robust ones, and of the ratios of single
+    steps, as a share of the episodes, for the fitted Q and the GVF. Weights count as heavy as b lets
+    expect, if the heaviest were not seen. Below `verdict.ENOUGH` there is no interval: its ends are
+    NaN.
 
-    @property
-    def low(self) -> float:
-        """Lower end of its interval, NaN without one."""
+    The interval of a fitted Q and of a GVF is that of the value, after the doubly robust correction:
+    theirs may lie outside of it. `standard_error` is that of the estimate itself, without its bias,
+    NaN for a GVF.
+    """
 
-    @property
-    def high(self) -> float:
-        """Upper end of its interval, NaN without one."""
-
-    @property
-    def effective_size(self) -> float:
-        """In episodes."""
+    estimator: str
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    effective_size: float
 
 
 def head(level: float) -> list[str]:
@@ -35,7 +37,7 @@ def head(level: float) -> list[str]:
     return ["estimator", "value", f"{level:.0%} from", "to", "effective size"]
 
 
-def cells(line: Line) -> list[str]:
+def cells(line: EstimateLine) -> list[str]:
     """Return the numbers of an estimate as texts."""
     value = number_text(line.value)
     if math.isnan(line.value):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.scoring.shown import Line
+from horde_agent.scoring.shown import EstimateLine
 from horde_agent.types import Floats
 
 ENOUGH = 20.0
@@ -65,7 +65,7 @@ def weight_share(weight: Floats) -> WeightShare:
     return WeightShare(float(shares[n_heaviest - 1]), n_heaviest, len(weight))
 
 
-def verdict(evidence: Evidence, difference: Line | None) -> Verdict:
+def verdict(evidence: Evidence, difference: EstimateLine | None) -> Verdict:
     """Return the verdict; `difference` is that to the logged behaviour, None if it is unknown."""
     cannot = "these data cannot judge this policy"
     share = evidence.share
@@ -109,7 +109,7 @@ def verdict(evidence: Evidence, difference: Line | None) -> Verdict:
     return Verdict(_compared(difference, evidence.level), True)
 
 
-def _compared(difference: Line, level: float) -> str:
+def _compared(difference: EstimateLine, level: float) -> str:
     ends = f"{level:.0%} interval {difference.low:.4g} to {difference.high:.4g}"
     size = f"{abs(difference.value):.4g}"
     if difference.low > 0.0:

@@ -21,7 +21,7 @@ from horde_agent.runs.log_nexting import shown_demons
 from horde_agent.runs.reporting.html import element, figure, section
 from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.scoring.excursion_table import ExcursionTable
-from horde_agent.scoring.shown import Line
+from horde_agent.scoring.shown import EstimateLine
 from horde_agent.scoring.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
 from horde_agent.types import Bools, Floats
 
@@ -576,12 +576,16 @@ def as_bytes(canvas: Figure) -> bytes:
     return picture.getvalue()
 
 
-def interval_picture(lines: Mapping[str, Line], reference: str, line: Line) -> bytes:
+def interval_picture(
+    lines: Mapping[str, EstimateLine], reference: str, line: EstimateLine
+) -> bytes:
     """Return a PNG of values and intervals by name, and below them a `reference` with its `line`."""
     return as_bytes(interval_canvas(lines, reference, line))
 
 
-def interval_canvas(lines: Mapping[str, Line], reference: str, line: Line) -> Figure:
+def interval_canvas(
+    lines: Mapping[str, EstimateLine], reference: str, line: EstimateLine
+) -> Figure:
     """Return the picture; an interval that leaves it ends in an arrow.
 
     It reaches from the smallest to the largest of the values and of the ends of intervals that are
