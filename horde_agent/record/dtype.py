@@ -82,7 +82,7 @@ class RowField(NamedTuple):
         unit: Of its numbers; "1" for counts, names and numbers without a unit.
         shape: Of the field; () for a single number.
         info: Keys of an environment's `info` with its numbers; empty if it comes from elsewhere.
-        columns: Names of its numbers in tables and bags; the field's own name if empty.
+        columns: Names of its numbers in tables and bags, if it has several; else it is the field's.
         is_read: Whether `horde learn --data` reads it from an export.
         is_of_clock: Whether it depends on the wall clock, and so differs between two equal runs.
         is_of_several: Whether only recordings of several robots have it.
@@ -137,21 +137,11 @@ class Row(NamedTuple):
     unix_s: Annotated[float, RowField("<f8", "s", is_of_clock=True)] = np.nan
 
 
-def _declared(row: type[Row]) -> dict[str, RowField]:
-    """Return the field in each annotation, with the names of its columns."""
-    fields = {}
-    for name, hint in get_type_hints(row, include_extras=True).items():
-        (field,) = hint.__metadata__
-        fields[name] = field._replace(columns=field.columns or (name,))
-    return fields
-
-
-FIELDS = _declared(Row)
+_HINTS = get_type_hints(Row, include_extras=True)
+FIELDS: dict[str, RowField] = {name: hint.__metadata__[0] for name, hint in _HINTS.items()}
 """The fields of a row by name, in their order."""
 READ_FIELDS = tuple(name for name, field in FIELDS.items() if field.is_read)
 """Fields that `horde learn --data` reads from an export, if they are known."""
-INFO_FIELDS = tuple(name for name, field in FIELDS.items() if field.info)
-"""Fields that come from an environment's `info`."""
 CLOCK_FIELDS = tuple(name for name, field in FIELDS.items() if field.is_of_clock)
 """Fields that differ between two equal runs."""
 
@@ -162,13 +152,9 @@ def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
     stored: list[Any] = []
     for name in (*_STORED_FIRST, *later):
         field = FIELDS[name]
-        if field.is_of_several and n_robots == 1:
-            continue
-        if field.shape:
-            shape = tuple(n_inputs if n == _N_INPUTS else n for n in field.shape)
+        shape = tuple(n_inputs if n == _N_INPUTS else n for n in field.shape)
+        if n_robots > 1 or not field.is_of_several:
             stored.append((name, field.dtype, shape))
-        else:
-            stored.append((name, field.dtype))
     return np.dtype([*stored, (CRC, "<u4")])
 
 
@@ -182,9 +168,9 @@ def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
 
 
 def fields_in(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row that an environment's `info` has; missing values for the others of `INFO_FIELDS`."""
+    """Return the fields of a row that come from an environment's `info`, with missing values for missing keys."""
     fields: dict[str, Any] = {}
-    for name, keys, missing in _INFO_SOURCES:
+    for name, keys, missing in _FROM_INFO:
         if isinstance(missing, tuple):
             fields[name] = tuple(map(info.get, keys, missing))
         else:
@@ -192,7 +178,9 @@ def fields_in(info: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-_INFO_SOURCES = [(name, FIELDS[name].info, Row._field_defaults[name]) for name in INFO_FIELDS]
+_FROM_INFO = [
+    (name, field.info, Row._field_defaults[name]) for name, field in FIELDS.items() if field.info
+]
 
 
 def rows_in(rows: NDArray[Any]) -> Iterator[Row]:
