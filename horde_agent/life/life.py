@@ -110,19 +110,9 @@ class Life:
 
     Attributes:
         steps: Number of periods (100 ms on the robots), excursions and drives included.
-        gaps, crc_errors, deadlines_missed, n_clipped: Faults of the robot so far; drives are no
-            faults. A resume of a robot that cannot be restored is a gap.
-        n_not_finite: Observations with a reading that was not finite. Each repeats the one before
-            it and is a gap.
         t: Robot time of the latest observation in seconds; NaN if the robot has no clock.
-        n_not_applied: Steps in which the action was not applied (safety stop, charging).
-        link_losses, s_without_link: Number of losses of the link, and their total duration in
-            seconds; None if the robot does not report them.
         cycle_s: Durations of the cycles, step and learning included, in seconds.
-        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each
-            step, in seconds; empty if the robot does not report them.
-        counts: `steps`, the faults, `sensor_age_s` and `overrun_s`, which are those of all robots of
-            the life.
+        counts: Steps, faults, ages and lateness of all robots of the life: `RobotCounts`.
         robots: The robot, or several that take turns: `Robots`.
         robot: Number of the robot whose turn it is, from 0.
         robot_stream: The robot whose turn it is. `env`, `behaviour`, `rng`, `body`, `excursions`,
@@ -272,56 +262,6 @@ class Life:
         """Number of periods, excursions and drives included."""
         return self.counts.steps
 
-    @property
-    def gaps(self) -> int:
-        """Observations that do not follow from the one before, and resumes with a gap."""
-        return self.counts.gaps
-
-    @property
-    def crc_errors(self) -> int:
-        """Damaged packets."""
-        return self.counts.crc_errors
-
-    @property
-    def deadlines_missed(self) -> int:
-        """Steps that were late."""
-        return self.counts.deadlines_missed
-
-    @property
-    def n_clipped(self) -> int:
-        """Readings out of range."""
-        return self.counts.n_clipped
-
-    @property
-    def n_not_applied(self) -> int:
-        """Steps in which the action was not applied."""
-        return self.counts.n_not_applied
-
-    @property
-    def n_not_finite(self) -> int:
-        """Observations with a reading that was not finite."""
-        return self.counts.n_not_finite
-
-    @property
-    def link_losses(self) -> int | None:
-        """Losses of the link; None if the robot does not report them."""
-        return self.counts.link_losses
-
-    @property
-    def s_without_link(self) -> float | None:
-        """Time without the link in seconds; None if the robot does not report it."""
-        return self.counts.s_without_link
-
-    @property
-    def sensor_age_s(self) -> Durations:
-        """Age of the newest packet when it was used, in seconds."""
-        return self.counts.sensor_age_s
-
-    @property
-    def overrun_s(self) -> Durations:
-        """Lateness of each step, in seconds."""
-        return self.counts.overrun_s
-
     def state(self) -> State:
         """Return everything that this life's future depends on: between two steps, or in `before_step`.
 
@@ -419,7 +359,7 @@ class Life:
         facts = [
             f"steps={self.steps}",
             f"learning_steps={self.student.learning_steps}",
-            f"gaps={self.gaps}",
+            f"gaps={self.counts.gaps}",
             f"env={env}",
             f"behaviour={type(self.behaviour).__name__}",
             f"horde={self.horde!r}",

@@ -86,7 +86,23 @@ class BodyDisobeys(RuntimeError):
 
 
 class RobotCounts:
-    """Steps and faults of all robots of a life; the attributes are described in `Life`."""
+    """Steps and faults of all robots of a life.
+
+    Attributes:
+        steps: Number of periods, excursions and drives included.
+        gaps: Observations that do not follow from the one before, and resumes of a robot that cannot
+            be restored; drives are no faults.
+        crc_errors: Damaged packets.
+        deadlines_missed: Steps that were late.
+        n_clipped: Readings out of range.
+        n_not_applied: Steps in which the action was not applied (safety stop, charging).
+        n_not_finite: Observations with a reading that was not finite. Each repeats the one before it
+            and is a gap.
+        link_losses, s_without_link: Number of losses of the link, and their total duration in
+            seconds; None if the robot does not report them.
+        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each
+            step, in seconds; empty if the robot does not report them.
+    """
 
     def __init__(self) -> None:
         self.steps = 0

@@ -98,7 +98,7 @@ def test_a_low_battery_sends_the_life_to_the_dock_and_it_continues() -> None:
         *range(210, 215),
     ]
     assert (life.dockings.n_done, life.dockings.n_failed) == (3, 0)
-    assert (life.steps, life.gaps) == (215, 0)
+    assert (life.steps, life.counts.gaps) == (215, 0)
 
 
 def test_the_stay_is_recorded_at_the_steps_of_its_frames() -> None:

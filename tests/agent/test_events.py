@@ -33,12 +33,17 @@ from tests.agent.doubles import ToyBody
 from tests.agent.test_docking import BatteryBody
 from tests.agent.test_ending import at
 
+HEALTHY = SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[])
 
-def look(alarms: Alarms | Events, step: int, observation: list[float], **life: Any) -> None:
-    counts = {
-        "deadlines_missed": 0,
-        "horde": SimpleNamespace(n_waiting=0, n_diverged=0, diverged=[]),
-    } | life
+
+def look(
+    alarms: Alarms | Events,
+    step: int,
+    observation: list[float],
+    *,
+    deadlines_missed: int = 0,
+    horde: Any = HEALTHY,
+) -> None:
     row = Row(
         step,
         0.1 * step,
@@ -49,7 +54,9 @@ def look(alarms: Alarms | Events, step: int, observation: list[float], **life: A
         Flag.NONE,
         (0, 0, 0),
     )
-    alarms.after_step(SimpleNamespace(row=row, life=SimpleNamespace(**counts)))  # type: ignore[arg-type]
+    counts = SimpleNamespace(gaps=0, deadlines_missed=deadlines_missed)
+    life = SimpleNamespace(counts=counts, horde=horde)
+    alarms.after_step(SimpleNamespace(row=row, life=life))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -78,7 +85,7 @@ def test_an_event_says_when_a_demon_diverged() -> None:
     events = Events(folder, recorder)
     for step, n_waiting, n_diverged in ((0, 0, 0), (10, 3, 1), (20, 0, 1), (30, 0, 1)):
         horde = SimpleNamespace(n_waiting=n_waiting, n_diverged=n_diverged)
-        look(events, step, [0.5], gaps=0, horde=horde)
+        look(events, step, [0.5], horde=horde)
     assert logged == [{"step": 20, "event": "diverged", "row": 7}]
 
 
@@ -96,7 +103,7 @@ def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:
 
 
 def test_a_grown_problem_is_no_repetition_and_the_first_steps_of_a_process_are_no_problem(
-    alarms: Alarms,
+    alarms: Alarms | Events,
 ) -> None:
     """Two late steps while the process begins, then one more at step 200, and one in each check from 1,000 on.
 

@@ -68,7 +68,7 @@ def test_nothing_is_learned_across_a_gap_a_stale_frame_or_an_action_not_applied(
         for age, b in by_age.items()
         if age not in (0, 7)
     )
-    assert life.gaps == fault.get("gap", 0)
+    assert life.counts.gaps == fault.get("gap", 0)
 
 
 def test_rows_and_steps_have_the_same_rules() -> None:
@@ -234,7 +234,7 @@ def test_the_last_transition_of_an_episode_is_learned_and_a_new_stream_begins(
     assert rows["flags"].tolist() == [Flag.GAP, 0, 0, 0, 0, ended, Flag.GAP, 0, 0, 0]
     assert rows["phase"].tolist() == [0] * 5 + [Phase.END] + [0] * 3 + [Phase.END]
     assert rows["b"][[0, 6]] == pytest.approx(1 / 3), "no last action after a reset"
-    assert life.gaps == 0
+    assert life.counts.gaps == 0
 
 
 def test_a_truncation_inside_an_excursion_discards_it_without_a_drive() -> None:
@@ -407,17 +407,26 @@ def test_faults_are_counted() -> None:
     faults |= {7: {"applied": 0, "sensor_age_s": 0.008}}
     life = live(10, ToyBody(faults), SpyHorde(toy_questions()))
 
-    assert (life.gaps, life.deadlines_missed, life.crc_errors, life.n_clipped) == (1, 1, 2, 3)
-    assert life.n_not_applied == 1
-    assert life.overrun_s.summary_ms() == pytest.approx({"p50": 50.0, "p99": 59.8, "max": 60.0})
-    assert life.sensor_age_s.summary_ms() == pytest.approx({"p50": 8.0, "p99": 8.0, "max": 8.0})
+    assert (
+        life.counts.gaps,
+        life.counts.deadlines_missed,
+        life.counts.crc_errors,
+        life.counts.n_clipped,
+    ) == (1, 1, 2, 3)
+    assert life.counts.n_not_applied == 1
+    assert life.counts.overrun_s.summary_ms() == pytest.approx(
+        {"p50": 50.0, "p99": 59.8, "max": 60.0}
+    )
+    assert life.counts.sensor_age_s.summary_ms() == pytest.approx(
+        {"p50": 8.0, "p99": 8.0, "max": 8.0}
+    )
 
 
 def test_the_gap_after_a_drive_is_no_fault_and_its_checksum_errors_count() -> None:
     """Each of the drive's frames has one; the last one's stand in the info of the reset, where this body has none."""
     life = live(9, ToyBody(), SpyHorde(toy_questions()), excursions=ALWAYS)
 
-    assert (life.gaps, life.crc_errors) == (0, 3)
+    assert (life.counts.gaps, life.counts.crc_errors) == (0, 3)
 
 
 def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
@@ -434,10 +443,10 @@ def test_losses_of_the_link_are_summed_over_steps_and_drives() -> None:
     faults = {k: {"link_losses": 0, "s_without_link": 0.0} for k in range(20)} | {3: lost, 12: lost}
     # An excursion of 5 steps, a drive of 4: of its frames three, the last one's stand in the info.
     life = live(9, Far(faults), SpyHorde(toy_questions()), excursions=ALWAYS)
-    assert life.link_losses == 1
-    assert life.s_without_link == pytest.approx(0.05 + 3 * 0.1)
+    assert life.counts.link_losses == 1
+    assert life.counts.s_without_link == pytest.approx(0.05 + 3 * 0.1)
     life = live(9, ToyBody(), SpyHorde(toy_questions()))
-    assert (life.link_losses, life.s_without_link) == (None, None)
+    assert (life.counts.link_losses, life.counts.s_without_link) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ def test_a_life_shows_the_robot_whose_turn_it_is_and_counts_the_faults_of_all() 
         life.run(700)
     assert robots_seen == {0, 1, 2}
     assert life.steps_of.min() > 150
-    assert life.gaps == 3
-    assert life.n_not_applied == 3
+    assert life.counts.gaps == 3
+    assert life.counts.n_not_applied == 3
 
 
 def test_a_robot_is_restored_from_its_own_state() -> None:

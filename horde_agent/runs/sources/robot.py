@@ -302,13 +302,13 @@ class RobotSource(Source):
         ended = self._ended(fault)
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
-        robot = {name: getattr(life, name) for name in ("gaps", *NOT_RECORDED)}
+        robot = {name: getattr(life.counts, name) for name in ("gaps", *NOT_RECORDED)}
         details: dict[str, Any] = {
-            "n_clipped": life.n_clipped,
-            "sensor_age_ms": life.sensor_age_s.summary_ms(),
-            "overrun_ms": life.overrun_s.summary_ms(),
-            "n_not_applied": life.n_not_applied,
-            "n_not_finite": life.n_not_finite,
+            "n_clipped": life.counts.n_clipped,
+            "sensor_age_ms": life.counts.sensor_age_s.summary_ms(),
+            "overrun_ms": life.counts.overrun_s.summary_ms(),
+            "n_not_applied": life.counts.n_not_applied,
+            "n_not_finite": life.counts.n_not_finite,
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }

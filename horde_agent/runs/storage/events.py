@@ -70,9 +70,9 @@ class Events(LifeHooks):
         if not life.horde.n_waiting:
             n_diverged = life.horde.n_diverged
         counts = {
-            "gap": life.gaps,
+            "gap": life.counts.gaps,
             "disobeyed": int(bool(event.row.flags & Flag.NOT_APPLIED)),
-            "late": life.deadlines_missed,
+            "late": life.counts.deadlines_missed,
             "diverged": n_diverged,
         }
         previous = self._counts or counts
@@ -121,7 +121,7 @@ class Alarms(LifeHooks):
             return
         if self._hot is not None and row.observation[self._hot] > 0.5:
             self._raise("overheating", f"step {row.step:,}: a motor is too hot")
-        self._check_deadlines(row.step, life.deadlines_missed)
+        self._check_deadlines(row.step, life.counts.deadlines_missed)
         self._check_silence(row.step, row.observation)
         if row.step % (100 * EVERY) == 0:
             self._check_disk(row.step)
