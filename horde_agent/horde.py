@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.kernels import checks
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
+from horde_agent.kernels.rules import rule
 from horde_agent.learner import ShardStatus
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
@@ -35,6 +36,7 @@ from horde_agent.learning.engine import (
     RuleEngine,
     check_weights,
     max_finite,
+    no_step_sizes,
 )
 from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.inputs import CurrentStates, InputChecker
@@ -47,6 +49,7 @@ from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
     DEFAULT_CONFIG,
     LearnerConfig,
+    parse_algorithm,
     rules_of,
     step_sizes_of,
     with_rules,
@@ -404,7 +407,7 @@ class Horde:
     @property
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
-        return self._processed().td_error
+        return self._processed().numbers("td_error")
 
     @property
     def rho(self) -> Floats:
@@ -435,7 +438,7 @@ class Horde:
     @property
     def max_traces(self) -> Floats:
         """Largest |e| so far of each demon, shape (n_demons,)."""
-        return self._processed().max_trace
+        return self._processed().numbers("max_trace")
 
     @property
     def diverged(self) -> list[str]:
@@ -471,7 +474,7 @@ class Horde:
     @property
     def mspbe_scalar(self) -> Floats:
         """Scalar MSPBE estimates s, signed, shape (n_demons,): s += (delta (e.w) - s) / tau."""
-        return self._processed().mspbe_scalar
+        return self._processed().numbers("mspbe")
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimates m.w, shape (n_demons,): m += (delta e - m) / tau.
@@ -491,8 +494,8 @@ class Horde:
         Raises:
             ValueError: If some of them find policies and others do not.
         """
-        self.catch_up()
-        return self._engine.weights(demons)
+        theta, w = self._processed().rows("theta", "w", demons=demons)
+        return theta, w
 
     def averaged_weights(self, demons: Integers | None = None) -> NDArray[Any]:
         """Return a copy of the weights that predictions are read from, (n_demons, n_features).
@@ -515,7 +518,13 @@ class Horde:
             ValueError: If the Horde's rule has one step size for all weights, or its questions name
                 several rules.
         """
-        return self._processed().step_sizes()
+        algorithms = {parse_algorithm(name)[0] for name in self._algorithms}
+        if len(set(self._algorithms)) > 1 or "beta" not in rule(*algorithms).vectors:
+            raise no_step_sizes(self.config.algorithm)
+        engine = self._processed()
+        (beta,) = engine.rows("beta")
+        alpha = engine.numbers("alpha")
+        return np.asarray(alpha[:, None] * np.exp(beta), dtype=beta.dtype)
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of theta, then w: little-endian, C order (demon, feature), in the learner's dtype."""

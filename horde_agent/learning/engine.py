@@ -38,6 +38,11 @@ SEPARATE_TRACES = (
 NEWCOMER = -1
 WeightsName = Literal["theta", "average"]
 """Weights that an engine can predict from: the latest, or their averages."""
+NumberName = Literal["td_error", "mspbe", "max_trace", "alpha"]
+"""Numbers of each demon that can be read: `EngineResults.numbers`."""
+NO_VECTOR_ESTIMATE = (
+    "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
+)
 
 
 class EngineResults(Protocol):
@@ -51,20 +56,22 @@ class EngineResults(Protocol):
     def latest_averaged(self) -> Floats:
         """theta_bar.phi there, likewise; 0 without averages."""
 
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
+    def numbers(self, name: NumberName) -> Floats:
+        """Return a number of each demon after all queued steps, float64, shape (n_demons,).
 
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
+        "td_error" is delta of the last step; "mspbe" the scalar MSPBE estimate, signed, NaN for a rule
+        without w; "max_trace" the largest |e| so far, or an upper bound of it; "alpha" the step size.
+        """
 
-    @property
-    def max_trace(self) -> Floats:
-        """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
+    def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
+        """Return copies of arrays with a number for each weight, each (n, n_features), of demons (n,) or all.
 
-    def averaged_weights(self, demons: Integers | None = None) -> Reals:
-        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
+        "theta" are the weights, "w" the secondary ones, 0 for a rule without; "average" is the averaged
+        theta, "m" the trace of delta e. The plain engine has the rule's vectors, too, such as "e".
+
+        Raises:
+            ValueError: If there is no such array.
+        """
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
@@ -77,12 +84,6 @@ class EngineResults(Protocol):
 
     def action_values(self, demon: int, tiles: Tiles) -> Floats:
         """Return the action values, (n_actions,), of a demon at `tiles`; raise ValueError if its rule has none."""
-
-    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n, n_features), of demons (n,) or all."""
-
-    def step_sizes(self) -> Reals:
-        """Return every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
 
 
 class Engine(EngineResults, Protocol):

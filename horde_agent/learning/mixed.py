@@ -19,9 +19,9 @@ from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     DemonMapping,
     Engine,
+    NumberName,
     RuleEngine,
     WeightsName,
-    no_step_sizes,
 )
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rarity import Rarity
@@ -306,20 +306,9 @@ class MixedEngine:
         """theta_bar.phi at the latest completed step, float64, shape (n_demons,)."""
         return self._read(lambda engine: engine.latest_averaged)
 
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        return self._read(lambda engine: engine.td_error)
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
-        return self._read(lambda engine: engine.mspbe_scalar)
-
-    @property
-    def max_trace(self) -> Floats:
-        """Largest |e| so far, or an upper bound of it, shape (n_demons,)."""
-        return self._read(lambda engine: engine.max_trace)
+    def numbers(self, name: NumberName) -> Floats:
+        """Return a number of each demon after all queued steps, shape (n_demons,): `EngineResults.numbers`."""
+        return self._read(lambda engine: engine.numbers(name))
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
@@ -344,28 +333,15 @@ class MixedEngine:
         engine, index = self._engine_of(demon)
         return engine.action_values(index, tiles)
 
-    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n, n_features), of demons (n,) or all.
+    def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
+        """Return copies of arrays, each (n, n_features), of demons (n,) or all: `EngineResults.rows`.
 
         Raises:
-            ValueError: If some of them have weights for each action and others do not.
+            ValueError: If some of them have weights for each action and others do not, or there is no
+                such array.
         """
-        theta, w = self._gather(demons, lambda engine, chosen: engine.weights(chosen))
-        return theta, w
-
-    def averaged_weights(self, demons: Integers | None = None) -> Reals:
-        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all; errors are as of `weights`."""
-        (average,) = self._gather(demons, lambda engine, chosen: (engine.averaged_weights(chosen),))
-        return average
-
-    def _gather(
-        self,
-        demons: Integers | None,
-        read: Callable[[RuleEngine, Integers | None], tuple[Reals, ...]],
-    ) -> tuple[Reals, ...]:
-        """Return arrays of weights, each (n, n_features), that `read` returns of demons of each engine."""
         if self._only is not None:
-            return read(self._only, demons)
+            return self._only.rows(*names, demons=demons)
         chosen = np.arange(self.n_demons)
         if demons is not None:
             chosen = demons
@@ -373,8 +349,8 @@ class MixedEngine:
         for name, of_rule in self._demons.items():
             places = np.flatnonzero(np.isin(chosen, of_rule))
             if places.size or not (chosen.size or parts):
-                rows = read(self.engines[name], np.searchsorted(of_rule, chosen[places]))
-                parts.append((places, rows))
+                indices = np.searchsorted(of_rule, chosen[places])
+                parts.append((places, self.engines[name].rows(*names, demons=indices)))
         first = parts[0][1]
         n_weights = first[0].shape[1]
         if any(rows[0].shape[1] != n_weights for _, rows in parts):
@@ -383,16 +359,6 @@ class MixedEngine:
         for places, rows in parts:
             out[:, places] = rows
         return tuple(out)
-
-    def step_sizes(self) -> Reals:
-        """Return every weight's step size, (n_demons, n_features).
-
-        Raises:
-            ValueError: If there are several rules, or the only one has one step size for all weights.
-        """
-        if self._only is None:
-            raise no_step_sizes(self.config.algorithm)
-        return self._only.step_sizes()
 
     def runs(self) -> list[Integers]:
         """Return the indices of the demons in order, cut where the rule changes."""

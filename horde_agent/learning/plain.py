@@ -27,8 +27,10 @@ from horde_agent.kernels.trace_rules import next_lambda
 from horde_agent.kernels.vectors import pack
 from horde_agent.learning.engine import (
     LARGEST_STEP,
+    NO_VECTOR_ESTIMATE,
     SMALLEST_SHARED_WORK,
     DemonMapping,
+    NumberName,
     WeightsName,
     check_weights,
     fault,
@@ -343,75 +345,44 @@ class PlainEngine:
         average += change
         self._move_to(self._phi)
 
-    def averaged_weights(self, demons: Integers | None = None) -> Reals:
-        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
-        average = self._of_features(self._demons.average.copy())
-        if demons is None:
-            return average
-        return average[demons]
+    def numbers(self, name: NumberName) -> Floats:
+        """Return a number of each demon, shape (n_demons,): `EngineResults.numbers`."""
+        if name == "mspbe" and "w" not in self._rule.vectors:
+            return np.full(self.n_demons, np.nan)
+        return np.array(getattr(self._demons, name))
 
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        return self._demons.td_error.copy()
+    def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
+        """Return copies of arrays, each (n, n_features), of demons (n,) or all: `EngineResults.rows`."""
+        arrays = [self._row(name) for name in names]
+        if demons is not None:
+            arrays = [array[demons] for array in arrays]
+        return tuple(arrays)
 
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
-        if "w" in self._rule.vectors:
-            return self._demons.mspbe.copy()
-        return np.full(self.n_demons, np.nan)
-
-    @property
-    def max_trace(self) -> Floats:
-        """Largest |e| so far, shape (n_demons,)."""
-        return self._demons.max_trace.copy()
+    def _row(self, name: str) -> Reals:
+        """Return a copy of an array of all demons, (n_demons, n_features)."""
+        demons = self._demons
+        if name in ("theta", "average"):
+            return self._of_features(getattr(demons, name).copy())
+        if name == "m":
+            if not demons.m.size:
+                raise ValueError(NO_VECTOR_ESTIMATE)
+            return self._trace_of_features(demons.m.copy())
+        vectors = self._rule.vectors
+        if name == "w" and name not in vectors:
+            return np.zeros_like(demons.theta)
+        if name not in vectors:
+            raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
+        number = vectors.index(name)
+        values = np.asarray(demons.vectors[number]).copy()
+        if number < demons.n_weights:
+            return self._of_features(values)
+        return self._trace_of_features(values)
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,): NaN without w; raise ValueError without m."""
         if "w" not in self._rule.vectors:
             return np.full(self.n_demons, np.nan)
-        return np.asarray(
-            np.einsum("df,df->d", self.mspbe_trace(), self.vector("w"), dtype=np.float64)
-        )
-
-    def mspbe_trace(self) -> Reals:
-        """Return a copy of m, shape (n_demons, n_features)."""
-        if not self._demons.m.size:
-            raise ValueError(
-                "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
-            )
-        return self._trace_of_features(self._demons.m.copy())
-
-    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
-        theta = self._of_features(self._demons.theta.copy())
-        w = np.zeros_like(theta)
-        if "w" in self._rule.vectors:
-            w = self.vector("w")
-        if demons is None:
-            return (theta, w)
-        return (theta[demons], w[demons])
-
-    def step_sizes(self) -> Reals:
-        """Return a copy of every weight's step size, (n_demons, n_features); raise ValueError if the rule has none."""
-        return np.asarray(
-            self._demons.alpha[:, None] * np.exp(self.vector("beta")), dtype=self.dtype
-        )
-
-    def vector(self, name: str) -> Reals:
-        """Return a copy of one of the rule's vectors, such as the trace "e", (n_demons, n_features).
-
-        Raises:
-            ValueError: If the rule has no vector of that name.
-        """
-        if name not in self._rule.vectors:
-            raise ValueError(f"algorithm {self.config.algorithm!r} has no vector {name!r}")
-        number = self._rule.vectors.index(name)
-        values = np.asarray(self._demons.vectors[number]).copy()
-        if number < self._demons.n_weights:
-            return self._of_features(values)
-        return self._trace_of_features(values)
+        return np.asarray(np.einsum("df,df->d", *self.rows("m", "w"), dtype=np.float64))
 
     # ---- diverged demons ------------------------------------------------------------------------
 

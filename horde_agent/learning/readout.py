@@ -227,13 +227,13 @@ class Readout:
     def averaged_weights(self, engine: Engine, demons: Integers | None) -> Reals:
         """Return a copy of the weights that predictions are read from, (n, n_features), of demons (n,) or all."""
         if self.averages is None:
-            return engine.weights(demons)[0]
-        averaged = engine.averaged_weights(demons)
+            return engine.rows("theta", demons=demons)[0]
+        (averaged,) = engine.rows("average", demons=demons)
         is_empty = ~self.averages.has_average
         if demons is not None:
             is_empty = is_empty[demons]
         if is_empty.any():
-            averaged[is_empty] = engine.weights(demons)[0][is_empty]
+            averaged[is_empty] = engine.rows("theta", demons=demons)[0][is_empty]
         return averaged
 
     @property

@@ -22,14 +22,15 @@ from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.engine import (
+    NO_VECTOR_ESTIMATE,
     SEPARATE_TRACES,
     SMALLEST_SCALE,
     DemonMapping,
+    NumberName,
     WeightsName,
     check_weights,
     fault,
     max_finite,
-    no_step_sizes,
     no_stream,
 )
 from horde_agent.learning.plain import PlainEngine
@@ -307,45 +308,48 @@ class SpanEngine:
         of_lanes[self.layout.lane] = rates
         transition.move_averages(self.memory.native, of_lanes)
 
-    def averaged_weights(self, demons: Integers | None = None) -> Reals:
-        """Return a copy of the averaged theta, (n, n_features), of demons (n,) or all."""
-        chosen = np.arange(self.n_demons)
-        if demons is not None:
-            chosen = demons
-        out = np.zeros((chosen.size, self.n_features), dtype=self.dtype)
-        n_rows = self.memory.features.size
-        for place, lane in enumerate(self.layout.lane[chosen].tolist()):
-            b = self.layout.block_of(lane)
-            rows = self.memory.rows("average", b)[..., lane - self.layout.start[b]]
-            out[place, self.memory.features] = rows.reshape(-1)[:n_rows]
-        return out
-
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""
         return lanes[self.layout.lane].astype(np.float64)
 
-    @property
-    def td_error(self) -> Floats:
-        """TD errors of the last step, shape (n_demons,)."""
-        self.catch_up()
-        return self._of_demons(self.arrays.td_error)
+    def numbers(self, name: NumberName) -> Floats:
+        """Return a number of each demon after all queued steps, shape (n_demons,): `EngineResults.numbers`.
 
-    @property
-    def mspbe_scalar(self) -> Floats:
-        """Scalar MSPBE estimate, signed, shape (n_demons,); NaN for a rule without w."""
-        self.catch_up()
-        if self.arrays.has_w:
-            return self._of_demons(self.arrays.mspbe)
-        return np.full(self.n_demons, np.nan)
-
-    @property
-    def max_trace(self) -> Floats:
-        """Upper bound of the largest |e| so far, shape (n_demons,).
-
-        It is the sum of the trace's factors, which equals the largest |e| if a feature is always active (a bias).
+        "max_trace" is the largest sum of the trace's factors so far: an upper bound of |e|, which is
+        the largest |e| if a feature is always active (a bias).
         """
         self.catch_up()
-        return self._of_demons(self.arrays.max_trace)
+        if name == "mspbe" and not self.arrays.has_w:
+            return np.full(self.n_demons, np.nan)
+        return self._of_demons(getattr(self.arrays, name))
+
+    def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
+        """Return copies of arrays, each (n, n_features), of demons (n,) or all: `EngineResults.rows`."""
+        chosen = np.arange(self.n_demons)
+        if demons is not None:
+            chosen = demons
+        if "m" in names and not self.arrays.m.size:
+            raise ValueError(NO_VECTOR_ESTIMATE)
+        learned = tuple(name for name in names if name != "average")
+        for name in learned:
+            if name not in _LEARNED_ROWS:
+                raise ValueError(f'the fast engine stores no {name!r}: choose engine="plain"')
+        by_name = dict(zip(learned, self._learned_rows(learned, chosen), strict=True))
+        if "m" in by_name:
+            by_name["m"] *= self.dtype.type(self._m_scale)
+        if "average" in names:
+            by_name["average"] = self._averaged_rows(chosen)
+        return tuple(by_name[name] for name in names)
+
+    def _averaged_rows(self, demons: Integers) -> Reals:
+        """Return a copy of the averaged theta, (n, n_features), of demons, (n,)."""
+        out = np.zeros((demons.size, self.n_features), dtype=self.dtype)
+        n_rows = self.memory.features.size
+        for place, lane in enumerate(self.layout.lane[demons].tolist()):
+            b = self.layout.block_of(lane)
+            rows = self.memory.rows("average", b)[..., lane - self.layout.start[b]]
+            out[place, self.memory.features] = rows.reshape(-1)[:n_rows]
+        return out
 
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,): NaN without w; raise ValueError without m."""
@@ -361,32 +365,13 @@ class SpanEngine:
             estimate[lanes] = np.einsum("fl,fl->l", m, w, dtype=np.float64)
         return self._of_demons(estimate * self._m_scale)
 
-    def weights(self, demons: Integers | None = None) -> tuple[Reals, Reals]:
-        """Return copies of theta and w, each (n, n_features), in the engine's dtype, of demons (n,) or all."""
-        theta, w = self._by_feature(("theta", "w"), demons)
-        return theta, w
-
-    def step_sizes(self) -> Reals:
-        """Raise ValueError: rules with a step size per weight are not supported."""
-        raise no_step_sizes(self.config.algorithm)
-
-    def mspbe_trace(self) -> Reals:
-        """Return a copy of m, shape (n_demons, n_features); raise ValueError if there is none."""
-        if not self.arrays.m.size:
-            raise ValueError(
-                "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
-            )
-        (m,) = self._by_feature(("m",))
-        return np.asarray(m * self.dtype.type(self._m_scale))
-
-    def _by_feature(self, names: tuple[str, ...], demons: Integers | None = None) -> Reals:
-        """Return theta, w or m of demons, (n,), or all: (names, n, n_features); read only their blocks."""
-        chosen = np.arange(self.n_demons)
-        if demons is not None:
-            chosen = demons
-        out = np.zeros((len(names), chosen.size, self.n_features), dtype=self.dtype)
+    def _learned_rows(self, names: tuple[str, ...], demons: Integers) -> Reals:
+        """Return theta, w or m of demons, (n,): (names, n, n_features); read only their blocks."""
+        out = np.zeros((len(names), demons.size, self.n_features), dtype=self.dtype)
+        if not names:
+            return out
         features = self.memory.features
-        lanes = self.layout.lane[chosen]
+        lanes = self.layout.lane[demons]
         of_block = np.searchsorted(self.layout.start, lanes, side="right") - 1
         for b, rows in self._read(np.unique(of_block)):
             places = np.flatnonzero(of_block == b)
@@ -426,16 +411,16 @@ class SpanEngine:
         `e` is gamma_t lambda_t e_{t-1} of the current step.
         """
         self._flush()
-        (theta, w) = self.weights()
+        theta, w = self.rows("theta", "w")
         span = self.arrays
         numbers = {name: self._of_demons(getattr(self.arrays, name)) for name in _IN_FULL}
         if self.arrays.m.size:
-            m = self.mspbe_trace()
+            (m,) = self.rows("m")
         else:
             m = np.zeros((0, 0), dtype=self.dtype)
         learned = {"theta": theta, "w": w, "m": m, **numbers, "e": self._trace()}
         if self.arrays.average.size:
-            learned["average"] = self.averaged_weights()
+            (learned["average"],) = self.rows("average")
         if not self.arrays.has_w:
             del learned["w"]
         learned |= {"gamma_t": np.ones(self.n_demons), "lam_t": np.ones(self.n_demons)}

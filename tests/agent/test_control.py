@@ -192,9 +192,9 @@ def test_greedy_gq_gives_the_known_answers_where_actions_have_equal_values(n_equ
     engine.begin(np.array([0]))
     step(1, cumulant=1.0, next_gamma=0.0)  # theta(0, 0) = alpha, w(0, 0) = alpha_w
     engine.begin(np.array([0]))
-    weights = engine.weights()[0].reshape(3, 3)
+    weights = engine.rows("theta")[0].reshape(3, 3)
     step(2, cumulant=1.0, next_gamma=gamma)
-    change = engine.weights()[0].reshape(3, 3) - weights
+    change = engine.rows("theta")[0].reshape(3, 3) - weights
     correction = -alpha * gamma * (1.0 - lam) * alpha_w  # e.w = w(0, 0)
     expected = np.full(3, correction / n_equal)
     if n_equal == 2:

@@ -193,10 +193,10 @@ class Trial:
         elsewhere = rng.choice(N, N_ACTIVE, replace=False)
         demon = int(rng.integers(self.stream.policy.size))
         queries: dict[str, Callable[[Any], Any]] = {
-            "theta and w": lambda e: np.hstack(e.weights()),
+            "theta and w": lambda e: np.hstack(e.rows("theta", "w")),
             "m.w": lambda e: e.mspbe_vector(),
-            "s": lambda e: e.mspbe_scalar,
-            "delta": lambda e: e.td_error,
+            "s": lambda e: e.numbers("mspbe"),
+            "delta": lambda e: e.numbers("td_error"),
             "v": lambda e: e.latest,
             "v elsewhere": lambda e: e.predict(elsewhere),
         }
@@ -206,14 +206,16 @@ class Trial:
         if len(self.rules) == 1:
             pairs["v at the beginning"] = (first[0], first[len(self.stream.learners)])
         if isinstance(engine, PlainEngine | SpanEngine) and self.rules == ("gtd",):
-            pairs["m"] = (engine.mspbe_trace(), self.expected(lambda e: e.mspbe_trace()))
+            pairs["m"] = (engine.rows("m")[0], self.expected(lambda e: e.rows("m")[0]))
         for name, (got, want) in pairs.items():
             scale = 1e-3 + np.abs(np.nan_to_num(want)).max(initial=0.0)
             assert_close(got, want, 1e-11 * scale, f"{name} {when}")
-        max_trace = self.expected(lambda e: e.max_trace)
-        assert (engine.max_trace >= max_trace * (1 - 1e-12)).all(), when
+        max_trace = self.expected(lambda e: e.numbers("max_trace"))
+        assert (engine.numbers("max_trace") >= max_trace * (1 - 1e-12)).all(), when
         if self.has_exact_max_trace:
-            np.testing.assert_allclose(engine.max_trace, max_trace, rtol=1e-12, err_msg=when)
+            np.testing.assert_allclose(
+                engine.numbers("max_trace"), max_trace, rtol=1e-12, err_msg=when
+            )
         assert_same_state(engine.state(), state, when)
         if isinstance(engine, SpanEngine):
             assert_running_sums_are_exact(engine, when)
@@ -532,7 +534,9 @@ def test_a_restored_engine_continues_to_the_bit(
         stream.learn()
         stream.select(k % 3)
     stream.begin()
-    for values, restored_values in zip(learned.weights(), restored.weights(), strict=True):
+    for values, restored_values in zip(
+        learned.rows("theta", "w"), restored.rows("theta", "w"), strict=True
+    ):
         np.testing.assert_array_equal(values, restored_values)
 
 
@@ -627,7 +631,7 @@ def test_permuting_demons_changes_nothing(setup: Setup) -> None:
     engines = [
         learn_all(new_engine(setup, s.group, dtype="float32"), s) for s in (stream, permuted)
     ]
-    for want, got in zip(*(engine.weights() for engine in engines), strict=True):
+    for want, got in zip(*(engine.rows("theta", "w") for engine in engines), strict=True):
         np.testing.assert_array_equal(got, want[order])
 
 
@@ -651,7 +655,7 @@ def test_threads_do_not_change_a_bit(setup: Setup, monkeypatch: pytest.MonkeyPat
         if isinstance(engine, SpanEngine):
             engine.memory.n_threads = n_threads
         learn_all(engine, stream)
-        results.append((*engine.weights(), engine.mspbe_vector(), engine.mspbe_scalar))
+        results.append((*engine.rows("theta", "w"), engine.mspbe_vector(), engine.numbers("mspbe")))
         numba.set_num_threads(n_threads_before)
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -662,7 +666,7 @@ def test_an_engine_answers_before_its_first_state(setup: Setup) -> None:
     engine = new_engine(setup, np.arange(3))
     engine.reset_weights(np.ones((3, 30)))
     np.testing.assert_array_equal(engine.predict(np.arange(4)), 4.0)
-    np.testing.assert_array_equal(engine.weights()[0], 1.0)
+    np.testing.assert_array_equal(engine.rows("theta", "w")[0], 1.0)
     np.testing.assert_array_equal(engine.mspbe_vector(), 0.0)
 
 
@@ -682,7 +686,9 @@ def test_an_engine_refuses_to_learn_from_a_stream_that_has_not_begun(setup: Setu
     with pytest.raises(RuntimeError, match="no stream"):
         engine.learn(stream.tiles[1], stream.signals(0))
     expected = learn_all(new_engine(setup, stream.group), stream)
-    for weights, expected_weights in zip(engine.weights(), expected.weights(), strict=True):
+    for weights, expected_weights in zip(
+        engine.rows("theta", "w"), expected.rows("theta", "w"), strict=True
+    ):
         np.testing.assert_array_equal(weights, expected_weights)
 
 
@@ -695,5 +701,5 @@ def test_a_signal_that_the_dtype_cannot_hold_is_skipped_as_nan_is(setup: Setup) 
         stream.c[10, [2, 9]] = bad
         engine = learn_all(new_engine(setup, stream.group, dtype="float32"), stream)
         assert not engine.pop_diverged()
-        weights.append(engine.weights()[0])
+        weights.append(engine.rows("theta", "w")[0])
     np.testing.assert_array_equal(*weights)

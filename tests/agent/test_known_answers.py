@@ -54,7 +54,7 @@ def test_the_trace_decays_with_the_gamma_of_the_state_it_left(rule: str, theta_0
     learner.begin(np.array([0]))
     learner.learn(np.array([1]), Signals(2.0 * ONE, 0.5 * ONE, lam, 0.0 * ONE, 0.0 * ONE))
     learner.learn(np.array([2]), Signals(0.5 * ONE, 0.0 * ONE, lam, 1.0 * ONE, 0.0 * ONE))
-    assert learner.weights()[0][0, 0] == pytest.approx(theta_0, abs=1e-15)
+    assert learner.rows("theta", "w")[0][0, 0] == pytest.approx(theta_0, abs=1e-15)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5])
@@ -120,7 +120,7 @@ def test_the_off_policy_random_walk(pi_left: float, b_left: float) -> None:
             )
             learner.learn(np.array([0 if over else state]), signals)
         if episode % 10 == 0:
-            off = np.abs(learner.weights()[0] - walk_value(pi_left)).max(axis=1)
+            off = np.abs(learner.rows("theta", "w")[0] - walk_value(pi_left)).max(axis=1)
             nearest = np.minimum(nearest, off)
         if (nearest < 0.05).all():
             return
@@ -155,7 +155,7 @@ def baird_mspbe(
                 tiles[reached], Signals(7.0 * solid * ONE, 0.99 * ONE, 0 * ONE, 0 * ONE, 0 * ONE)
             )
             if t in checkpoints:
-                theta = learner.weights()[0][0]
+                theta = learner.rows("theta", "w")[0][0]
                 curves[run, checkpoints.index(t)] = true_mspbe(
                     theta, A, np.zeros(8), Phi.T @ Phi / 7
                 )
@@ -197,7 +197,7 @@ def test_the_online_estimates_settle_at_the_true_mspbe() -> None:
         state = reached
         if t >= n_steps // 2 and t % 100 == 0:
             vector.append(learner.mspbe_vector()[0])
-            scalar.append(learner.mspbe_scalar[0])
+            scalar.append(learner.numbers("mspbe")[0])
     true = true_mspbe(np.zeros(4), mdp["A_mild_0.0"], mdp["b_mild_0.0"], mdp["C"])
     assert np.mean(vector) == pytest.approx(true, rel=0.06)
     assert np.mean(scalar) == pytest.approx(true, rel=0.06)
@@ -273,7 +273,7 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
         is_compared = t + 1 in stream["checkpoints"]
         w_before = None
         if is_compared:
-            w_before = learner.weights()[1]
+            w_before = learner.rows("theta", "w")[1]
         signals = Signals(
             stream["rho"][t],
             stream["gamma"][t + 1],
@@ -284,22 +284,25 @@ def test_the_golden_arrays(name: str, dtype: Any, engine: str) -> None:
         learner.learn(active[t + 1], signals)
         if name == "full":
             assert_close(
-                learner.td_error, stream["delta_full"][t], 10 * TOLERANCE[dtype], f"delta at {t}"
+                learner.numbers("td_error"),
+                stream["delta_full"][t],
+                10 * TOLERANCE[dtype],
+                f"delta at {t}",
             )
         if is_compared:
             k = int(np.flatnonzero(stream["checkpoints"] == t + 1)[0])
-            theta, w = learner.weights()
-            m = learner.mspbe_trace()
+            theta, w = learner.rows("theta", "w")
+            (m,) = learner.rows("m")
             results = {
                 "theta": theta,
                 "w": w,
                 "v_A": m,
-                "s_A": learner.mspbe_scalar,
+                "s_A": learner.numbers("mspbe"),
                 "vecpost_A": learner.mspbe_vector(),
                 "vecpre_A": (m.astype(np.float64) * w_before).sum(axis=1),
             }
             if engine == "plain":
-                results["e"] = learner.vector("e")
+                results["e"] = learner.rows("e")[0]
             for key, value in results.items():
                 assert_close(
                     value, want[f"{name}/{key}"][k], TOLERANCE[dtype], f"{key} after {t + 1}"
@@ -344,19 +347,21 @@ def test_the_golden_chain(gamma: float) -> None:
             for tau, learner in learners.items():
                 learner.learn(tiles[0 if over else reached], signals)
                 samples[tau].update(
-                    chain["Phi"][state], learner.td_error[0], learner.vector("e")[0] / 2
+                    chain["Phi"][state], learner.numbers("td_error")[0], learner.rows("e")[0][0] / 2
                 )
             step += 1
-        theta = 2 * learners[10].weights()[0][0]
+        theta = 2 * learners[10].rows("theta", "w")[0][0]
         row = [true_mspbe(theta, chain[f"A_{gamma}"], chain[f"b_{gamma}"], chain["C"])]
         for tau in (10, 100):
             row += [
                 samples[tau].value(),
                 learners[tau].mspbe_vector()[0],
-                learners[tau].mspbe_scalar[0],
+                learners[tau].numbers("mspbe")[0],
             ]
         worst = max(worst, np.abs(np.array(row) - chain[f"curves_{gamma}"][episode][:7]).max())
-        assert_close(2 * learners[10].weights()[1][0], chain[f"w_{gamma}"][episode], 1e-9, "w")
+        assert_close(
+            2 * learners[10].rows("theta", "w")[1][0], chain[f"w_{gamma}"][episode], 1e-9, "w"
+        )
         if episode + 1 == chain["reset_after_episode"]:
             for learner in learners.values():
                 learner.reset_weights(chain["theta_after_reset"][None, :] / 2)

@@ -45,7 +45,7 @@ def test_the_golden_rupee(kind: str) -> None:
             stream["z"][t + 1],
         )
         learner.learn(active[t + 1], signals)
-        rupee.learn(active[t + 1], signals, learner.td_error)
+        rupee.learn(active[t + 1], signals, learner.numbers("td_error"))
         if t + 1 in stream["checkpoints"]:
             rupees.append(rupee.value())
     np.testing.assert_allclose(rupees, stream["full/rupee"], rtol=1e-7)
@@ -88,7 +88,7 @@ def test_a_rupee_equals_its_definition(kind: str, trace_rule: Any) -> None:
         signals = Signals(rho, gamma, lam, c, np.zeros(3))
         learner.learn(tiles, signals)
         oracle.learn(binary(tiles, n), rho, gamma, lam, c, np.zeros(3))
-        rupee.learn(tiles, signals, np.where(np.isnan(c), np.nan, learner.td_error))
+        rupee.learn(tiles, signals, np.where(np.isnan(c), np.nan, learner.numbers("td_error")))
         h = dense.h[1].copy()
         dense.update(oracle.delta, oracle.e, previous_tiles)
         if t == 60:  # its trace is cleared, and h and d stand but for the decay of d

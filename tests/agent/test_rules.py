@@ -57,6 +57,12 @@ def set_demons(engine: PlainEngine, **arrays: Any) -> None:
     engine.restore(state)
 
 
+def step_sizes_of(engine: PlainEngine) -> Any:
+    """Return the step size of each weight of an engine's first demon."""
+    (beta,) = engine.rows("beta")
+    return engine.numbers("alpha")[0] * np.exp(beta[0])
+
+
 class OneDemon:
     """A demon of the plain engine in float64 that learns from the steps of the reference data.
 
@@ -101,15 +107,15 @@ class OneDemon:
 
     @property
     def theta(self) -> Any:
-        return self.engine.weights()[0][0]
+        return self.engine.rows("theta")[0][0]
 
     @property
     def w(self) -> Any:
-        return self.engine.weights()[1][0]
+        return self.engine.rows("w")[0][0]
 
     @property
     def step_sizes(self) -> Any:
-        return self.engine.step_sizes()[0]
+        return step_sizes_of(self.engine)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +194,8 @@ def test_autostep_gives_the_known_answers_where_its_bound_acts() -> None:
         )
         slow.learn(phi, phi_tp1, rho=rho, decay=gamma * lam, gamma=gamma, c=c)
         tiles = tiles_tp1
-        np.testing.assert_allclose(engine.step_sizes()[0], slow.step_sizes, rtol=1e-10)
-        np.testing.assert_allclose(engine.weights()[0][0], slow.theta, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(step_sizes_of(engine), slow.step_sizes, rtol=1e-10)
+        np.testing.assert_allclose(engine.rows("theta", "w")[0][0], slow.theta, rtol=0, atol=1e-11)
     assert min(slow.n_bounded, slow.n_negative) >= 4
 
 
@@ -326,7 +332,7 @@ def test_rules_are_equal_where_the_algebra_says_so(
         numbers = (rho, rng.choice([0.0, 0.5, 0.9]), lam, rng.normal(), rng.normal(), b)
         for engine in engines:
             engine.learn(tiles, Signals(*(np.full(1, x) for x in numbers)))
-    weights, want = (engine.weights()[0] for engine in engines)
+    weights, want = (engine.rows("theta", "w")[0] for engine in engines)
     assert np.abs(want).max() > 1e-3
     np.testing.assert_allclose(weights, want, rtol=0, atol=1e-13)
 
@@ -397,11 +403,13 @@ class SmallMDP:
                 m["Phi"][s1].astype(float), Signals(*(np.full(1, float(x)) for x in numbers))
             )
             weight = m["d_b"][s] * m["b"][s, a] * m["P"][a, s, s1]
-            for sums, before, after in zip(total, (theta, w), engine.weights(), strict=True):
+            for sums, before, after in zip(
+                total, (theta, w), engine.rows("theta", "w"), strict=True
+            ):
                 sums += weight * (after[0] - before)
             state = engine.state()
             decay = float(state["_demons/gamma_t"][0] * state["_demons/lam_t"][0])
-            later[s1] += weight * decay * engine.vector("e")[0]
+            later[s1] += weight * decay * engine.rows("e")[0][0]
         return total[0], total[1], later
 
 

@@ -633,7 +633,7 @@ def test_a_trace_is_each_streams_own() -> None:
         horde.begin(np.zeros(1), np.array([0, 1, 2]))
         horde.learn(action, 0.5, np.ones(1), np.array([3, 4, 5]))
     first.merge([second])
-    traces = [engine_of(horde).vector("e")[0] for horde in (first, second)]
+    traces = [engine_of(horde).rows("e")[0][0] for horde in (first, second)]
     np.testing.assert_array_equal(traces[0], [2.0] * 3 + [0.0] * 9)
     assert not traces[1].any()
     for a, b in zip(first.copy_for_stream().weights(), second.weights(), strict=True):

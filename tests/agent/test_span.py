@@ -39,7 +39,7 @@ def test_float32_is_as_exact_as_in_the_plain_engine() -> None:
     np.minimum(stream.rho, 1.6, out=stream.rho)
     rates = (N_FEATURES, 0.01, 0.005)
     exact, plain, span = (
-        learn_all(new_engine(setup, stream.group, *rates, dtype=dtype), stream).weights()[0]
+        learn_all(new_engine(setup, stream.group, *rates, dtype=dtype), stream).rows("theta")[0]
         for setup, dtype in ((PLAIN, "float64"), (PLAIN, "float32"), (SPAN, "float32"))
     )
     scale = np.abs(exact).max(axis=1, keepdims=True)
@@ -56,7 +56,7 @@ def test_max_trace_is_exact_with_a_bias_feature() -> None:
         learn_all(new_engine(setup, stream.group, N_FEATURES, pace={"widest": 16}), stream)
         for setup in (PLAIN, SPAN)
     )
-    np.testing.assert_allclose(span.max_trace, plain.max_trace, rtol=1e-12)
+    np.testing.assert_allclose(span.numbers("max_trace"), plain.numbers("max_trace"), rtol=1e-12)
 
 
 def test_the_demons_of_a_policy_share_blocks_of_even_width() -> None:

@@ -21,6 +21,10 @@ OF_STREAM = ("e", "gamma_t", "lam_t")
 LEARNED = ("theta", "w", "m", "s", "delta", "max_e", "largest_gain", "alpha", "alpha_w", *OF_STREAM)
 
 
+# Numbers of each demon, by their names in engines
+NUMBERS = {"td_error": "delta", "mspbe": "s", "max_trace": "max_e"}
+
+
 class DenseEngine:
     """Demons that learn by `DenseGTD`. Arguments and methods as of `PlainEngine`.
 
@@ -159,26 +163,14 @@ class DenseEngine:
 
     # ---- results ----------------------------------------------------------------------------------------------------
 
-    def weights(self) -> tuple[Floats, Floats]:
-        return self.gtd.theta, self.gtd.w
+    def rows(self, *names: str) -> tuple[Floats, ...]:
+        return tuple(getattr(self.gtd, name) for name in names)
 
-    def mspbe_trace(self) -> Floats:
-        return self.gtd.m
+    def numbers(self, name: str) -> Floats:
+        return getattr(self.gtd, NUMBERS[name])
 
     def mspbe_vector(self) -> Floats:
         return (self.gtd.m * self.gtd.w).sum(axis=1)
-
-    @property
-    def mspbe_scalar(self) -> Floats:
-        return self.gtd.s
-
-    @property
-    def td_error(self) -> Floats:
-        return self.gtd.delta
-
-    @property
-    def max_trace(self) -> Floats:
-        return self.gtd.max_e
 
     @property
     def latest(self) -> Floats:
