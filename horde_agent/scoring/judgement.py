@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horde_agent import html
 from horde_agent.scoring.doubly_robust import (
     doubly_robust,
     error_weight,
@@ -39,7 +40,7 @@ from horde_agent.scoring.intervals import (
     Resampler,
     unknown,
 )
-from horde_agent.scoring.shown import EstimateLine, cells, head, html_table
+from horde_agent.scoring.shown import EstimateLine, cells, head
 from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
 from horde_agent.types import Floats
 
@@ -145,7 +146,7 @@ class Evaluation(NamedTuple):
             rows = [[LABELS[line.estimator], *cells(line)] for line in judgement.lines]
             rows.append([BEHAVIOUR, *cells(self.behaviour)])
             caption = f"{judgement.policy}: {judgement.verdict}"
-            parts.append(html_table(caption, head(self.config.level), rows))
+            parts.append(html.table(head(self.config.level), rows, caption))
         return "".join(parts)
 
 

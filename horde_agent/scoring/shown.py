@@ -1,10 +1,8 @@
-"""Estimates, and how they are shown: the cells of their tables, and their form in a notebook."""
+"""Estimates, and the cells of their tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
 UNKNOWN = "unknown"
@@ -56,15 +54,3 @@ def number_text(value: float) -> str:
 def sentence(text: str) -> str:
     """Return a text with a capital letter and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
-
-
-def html_table(caption: str, table_head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of texts, which are escaped, with a caption above it."""
-    lines = [_row("th", table_head)]
-    lines += [_row("td", row) for row in rows]
-    return f"<table><caption>{escape(caption)}</caption>{''.join(lines)}</table>"
-
-
-def _row(tag: str, texts: Sequence[str]) -> str:
-    elements = "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
-    return f"<tr>{elements}</tr>"

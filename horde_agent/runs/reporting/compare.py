@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from horde_agent.html import element, figure, notes, page, png, section, table
 from horde_agent.kernels.rules import names as rule_names
 from horde_agent.kernels.rules import rule
 from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
-from horde_agent.runs.reporting.html import element, figure, notes, page, png, section, table
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from horde_agent.runs.reporting.html import element, section, table
+from horde_agent.html import element, section, table
 from horde_agent.scoring.nmsre import nmsre_text
 
 N_SHOWN = 12

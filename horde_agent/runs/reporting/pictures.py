@@ -16,9 +16,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from horde_agent.html import element, figure, section
 from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
-from horde_agent.runs.reporting.html import element, figure, section
 from horde_agent.runs.storage.folder import RunFolder, read_csv
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.shown import EstimateLine

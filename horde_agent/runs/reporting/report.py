@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 from rich.console import Console
 
+from horde_agent import html
+from horde_agent.html import section
 from horde_agent.life.timing import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import time_name
-from horde_agent.runs.reporting import html
 from horde_agent.runs.reporting.held_out import held_out_section
-from horde_agent.runs.reporting.html import section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, read_lines, write_whole
 from horde_agent.runs.storage.question_table import columns_of

@@ -85,13 +85,16 @@ def tiles(values: Iterable[tuple[str, str]]) -> str:
     return f'<div class="tiles">{boxes}</div>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of text; without its head if all names there are empty."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """Return a table of text; without its head if all names there are empty, and without an empty caption."""
     lines = [("td", row) for row in rows]
     if any(head):
         lines.insert(0, ("th", head))
     cells = ("".join(f"<{tag}>{breakable(cell)}</{tag}>" for cell in row) for tag, row in lines)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+    above = ""
+    if caption:
+        above = element("caption", caption)
+    return f"<table>{above}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def breakable(text: str) -> str:
