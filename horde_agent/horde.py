@@ -709,7 +709,6 @@ class Horde:
             raise ValueError(SEPARATE_TRACES)
         self._share_divergence(others)
         self._engine.merge([horde._engine for horde in others])
-        self._readout.share_shifts([horde._readout for horde in others])
 
     def _share_divergence(self, others: Sequence[Horde]) -> None:
         """Synchronise diverged demons and weight bounds across Hordes."""
@@ -727,7 +726,7 @@ class Horde:
                     horde._mark_diverged(demon)
         makers = [horde._maker for horde in others]
         self._maker.share_bounds(makers)
-        self._readout.share_offsets([horde._readout for horde in others])
+        self._readout.share([horde._readout for horde in others])
         for horde in alike:
             horde._engine.set_bounds(horde._maker.arrays.bound)
 

@@ -26,8 +26,6 @@ step, as the limit of many small ones. The shift is this program's own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from horde_agent.learning.engine import NEWCOMER
@@ -142,21 +140,6 @@ class WeightAverages:
         self.has_average = self.born_at < self.averaged_at
         self.shift = np.where(is_new, 0.0, self.shift[old_index])
         self.n_samples = np.where(is_new, 0, self.n_samples[old_index])
-
-    def mark_diverged(self, demon: int) -> None:
-        """Add nothing to the predictions of a demon that diverged."""
-        self.shift[demon] = 0.0
-
-    def share(self, others: Sequence[WeightAverages]) -> None:
-        """Average the shifts of several Hordes of the same demons, in place."""
-        alike = (self, *others)
-        mean = np.mean([averages.shift for averages in alike], axis=0)
-        for averages in alike:
-            averages.shift[:] = mean
-
-    def copy_from(self, other: WeightAverages) -> None:
-        """Continue as the averages of another Horde of the same demons."""
-        self.restore(other.state())
 
     def state(self) -> State:
         """Return copies of the state, by name."""

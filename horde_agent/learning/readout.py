@@ -257,7 +257,7 @@ class Readout:
             self.offsets.mark_diverged(demon)
             self.following.mark_diverged(demon)
         if self.averages is not None:
-            self.averages.mark_diverged(demon)
+            self.averages.shift[demon] = 0.0
 
     def copy_from(self, before: Readout, old_index: Integers, n_steps: int) -> None:
         """Continue as the readout of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
@@ -277,21 +277,22 @@ class Readout:
             self.following.copy_estimates_from(other.following)
             self.write_references()
         if self.averages is not None and other.averages is not None:
-            self.averages.copy_from(other.averages)
+            self.averages.restore(other.averages.state())
 
-    def share_offsets(self, others: Sequence[Readout]) -> None:
-        """Average the estimated offsets of several readouts of the same demons, in place."""
+    def share(self, others: Sequence[Readout]) -> None:
+        """Average the estimated offsets and the shifts of several readouts of the same demons, in place."""
+        readouts = (self, *others)
+        averages = [readout.averages for readout in readouts if readout.averages is not None]
+        if averages:
+            shift = np.mean([one.shift for one in averages], axis=0)
+            for one in averages:
+                one.shift[:] = shift
         if not self.offsets.is_on:
             return
         self.offsets.average([readout.offsets for readout in others])
         self.following.average([readout.following for readout in others])
-        for readout in (self, *others):
+        for readout in readouts:
             readout.write_references()
-
-    def share_shifts(self, others: Sequence[Readout]) -> None:
-        """Average the shifts of several readouts of the same demons, in place."""
-        if self.averages is not None:
-            self.averages.share([one.averages for one in others if one.averages is not None])
 
     def state(self) -> State:
         """Return copies of the state, by name."""
