@@ -65,11 +65,6 @@ class Segment(NamedTuple):
             return int(sound[-1]) + 1
         return 0
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes up to the last sound record."""
-        return int(self.header["offset"]) + self.n_whole * self.records.itemsize
-
     def faults(self, *, is_last: bool) -> list[str]:
         """Return a sentence about damaged records and one about missing ones, which the last file may not have had."""
         sentences = []

@@ -23,8 +23,10 @@ from horde_agent.record import (
     read,
     read_in_parts,
     row_dtype,
+    rows_in,
 )
 from horde_agent.record import recorder as recorder_module
+from horde_agent.record.dtype import fields_in
 from horde_agent.record.segments import read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
 
@@ -487,6 +489,24 @@ def test_a_new_row_says_that_nothing_is_known() -> None:
     np.testing.assert_equal(values | {"pose": tuple(values["pose"])}, unknown)
     assert np.isnan([row["t"], row["b"], row["reward"], row["unix_s"], *row["pose"]]).all()
     assert row["action"] == -1
+
+
+def test_fields_of_a_row_are_read_from_info_and_missing_ones_are_unknown() -> None:
+    """Numbers of a pose come from three keys; 0 for a missing one would be a place in the middle."""
+    info = {"t": 2.5, "x_m": 1.0, "y_m": -1.0, "heading_rad": 0.5, "gap": 1}
+    assert fields_in(info) == {"t": 2.5, "pose": (1.0, -1.0, 0.5)}
+    np.testing.assert_equal(fields_in({"gap": 1}), {"t": np.nan, "pose": (np.nan,) * 3})
+
+
+def test_recorded_rows_are_rows() -> None:
+    """With one robot they have its number, 0, which the file does not store."""
+    rows = new_rows(2, N_INPUTS)
+    rows["step"] = [3, 4]
+    rows["pose"][1] = [1.0, 2.0, 3.0]
+    first, second = rows_in(rows)
+    assert (first.step, second.step, second.robot, second.action) == (3, 4, 0, -1)
+    assert list(second.pose) == [1.0, 2.0, 3.0]
+    assert second.observation.tolist() == [0.0] * N_INPUTS
 
 
 def test_each_number_of_a_row_is_a_column_of_a_table() -> None:
