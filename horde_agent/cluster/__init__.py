@@ -14,10 +14,10 @@ tiles) to every shard, and only requested predictions are returned. The same que
 stream give the same weights as one `Horde`, bit for bit.
 
 A `ShardedHorde` is a `horde_agent.learner.Learner` with most methods of `horde_agent.horde.Horde`,
-and replaces it in a `Life`. `begin` and `learn` return the predictions of
-the demons in `ask` only; `predictions`, `mspbe_scalar`, ... of all demons wait until every shard
-has learned from every step. With a `folder`, `state()` makes all shards write a snapshot of the
-same entry of the stream there, and returns that entry's number.
+and replaces it in a `Life`. `begin` and `learn` return the predictions of the demons in `ask` only;
+`predictions`, `mspbe_scalar`, ... of all demons wait until every shard has learned from every step.
+With a `folder`, `state()` makes all shards write a snapshot of the same entry of the stream there,
+and returns that entry's number.
 
 If a shard's process or machine is gone, every method raises `ShardLost`: return to the latest saved
 state, with `horde resume RUN`, or with `restore` and the stream since then. Invalid requests (no
