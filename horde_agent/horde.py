@@ -91,7 +91,6 @@ class Horde:
 
     Attributes:
         questions, names, n_demons: The questions, their names, their number.
-        n_updates: Number of demons that learned, summed over all steps.
         signals: Signals of the last transition, in arrays that the next one overwrites.
 
     The plain engine replaces the fast one under the trace rule "capped", for update rules that the
@@ -149,7 +148,9 @@ class Horde:
         if self.config.rarity:
             self._rarity = FeatureRarity(n_features)
         self._unchecked = self.questions  # questions with policies that were never evaluated
-        self.n_updates = 0
+        # `n_updates` less the steps with rho > 0 of the present demons: those of removed demons, and
+        # negative for the steps in which a demon had diverged or skipped
+        self._n_updates_apart = 0
 
     def __repr__(self) -> str:
         algorithms = ", ".join(sorted(set(self._algorithms)))
@@ -243,7 +244,8 @@ class Horde:
         if self._readout.is_due(divergence.n_steps):
             self.catch_up()
             self._readout.move_averages(self._engine, divergence.n_steps, is_last=terminated)
-        self.n_updates += self.n_updated
+        if divergence.somebody_skips or divergence.reasons:
+            self._n_updates_apart += self.n_updated - int(np.count_nonzero(self.rho > 0.0))
         if terminated:
             self._current.state = None
         else:
@@ -429,6 +431,12 @@ class Horde:
             self._divergence.is_skipping,
         )
         return int(n_updated)
+
+    @property
+    def n_updates(self) -> int:
+        """Number of demons that learned, summed over all steps: `n_updated`."""
+        n_positive = self.ratio_totals()[checks.N_POSITIVE]
+        return int(n_positive.sum()) + self._n_updates_apart
 
     @property
     def max_trace(self) -> float:
@@ -749,7 +757,7 @@ class Horde:
             facts={
                 "made_plain": text(sorted(self._engine.made_plain)),
                 "unchecked": text([q.name for q in self._unchecked]),
-                "n_updates": np.array(self.n_updates),
+                "n_updates_apart": np.array(self._n_updates_apart),
             },
         )
 
@@ -769,7 +777,7 @@ class Horde:
         if self._rarity is not None:
             self._rarity.restore(inner(state, "rarity"))
         self._current.restore(inner(state, "current"), inner(state, "streams"))
-        self.n_updates = int(state["facts/n_updates"])
+        self._n_updates_apart = int(state["facts/n_updates_apart"])
         unchecked = set(untext(state["facts/unchecked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unchecked)
 
@@ -871,6 +879,7 @@ class Horde:
         previous = self._maker
         previous_ratios = self._ratios
         previous_readout = self._readout
+        n_updates = self.n_updates
         cohort = self._groups.cohort
         is_new = old_index == NEWCOMER
         self._set_questions(questions, np.where(is_new, int(cohort.max()) + 1, cohort[old_index]))
@@ -879,6 +888,7 @@ class Horde:
         self._share = self._share._replace(layouts={})
         maker.copy_from(previous, old_index)
         self._ratios.copy_from(previous_ratios, old_index)
+        self._n_updates_apart += n_updates - self.n_updates
         self._readout.copy_from(previous_readout, old_index, self._divergence.n_steps)
         latest_rarity = None
         if self._rarity is not None:

@@ -175,6 +175,37 @@ def test_questions_that_make_no_horde_are_refused(questions: list[GVF], words: s
 
 
 @IN_ALL
+def test_updates_are_counted_while_demons_skip_diverge_come_and_go(engine: Any, mode: Any) -> None:
+    """`n_updates` is the sum of `n_updated` over the steps, and steps with rho > 0 in which a demon is idle are not in.
+
+    Of "skips" three steps are left out, of "bad" all from the one on in which it is found: with them
+    the sum would be larger. A copy by state and restore continues the count.
+    """
+    bad = ask("bad", cumulant=breaking((20,), 1e300, 1.0))
+    skips = ask("skips", cumulant=breaking((8, 9, 41), np.nan, 1.0))
+    left = ask("left", ConstantAction(0, N_ACTIONS))
+    questions = [bad, skips, left, *siblings(3)]
+    horde = make(questions, engine, mode)
+    life = RandomLife(horde)
+    n_updates = 0
+    for t in range(60):
+        if t == 30:
+            horde.remove(["left", "sibling 1"])
+            horde.add([ask("new")])
+        life.run(1)
+        n_updates += horde.n_updated
+        assert horde.n_updates == n_updates, t
+    assert horde.diverged == ["bad"]
+    assert horde.n_skipped[horde.names.index("skips")] == 3
+    copy = make(questions, engine, mode)
+    copy.remove(["left", "sibling 1"])
+    copy.add([ask("new")])
+    assert copy.n_updates == 0
+    copy.restore(horde.state())
+    assert copy.n_updates == n_updates
+
+
+@IN_ALL
 def test_a_diverged_demon_stays_diverged_until_its_name_is_added_again(
     engine: Any, mode: Any
 ) -> None:
