@@ -102,23 +102,31 @@ class SnapshotWriter(LifeHooks):
         if life.may_be_cut and life.body.is_restorable:
             self._join()
             self._before_cut = self._copied(life)
-        can_wait = not self._run.config.is_real_time or life.is_before_drive
-        self.take_if_due(life, can_wait=can_wait)
-
-    def take_if_due(self, learner: Life | RowLearner, *, can_wait: bool = True) -> None:
-        """Take a snapshot if one is due, the previous one is written, and the robot can wait or it is overdue."""
-        age_s = time.monotonic() - self._taken_at
-        if self._every_s is None or age_s < self._every_s:
+        if not self._is_due(life.steps):
             return
+        is_overdue = self._age_s >= (self._every_s or 0.0) + LONGEST_WAIT_S
+        if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
+            self.take_snapshot(life)
+
+    def take_if_due(self, learner: RowLearner) -> None:
+        """Take a snapshot if one is due and the previous one is written."""
+        if self._is_due(learner.steps):
+            self.take_snapshot(learner)
+
+    @property
+    def _age_s(self) -> float:
+        return time.monotonic() - self._taken_at
+
+    def _is_due(self, step: int) -> bool:
+        """Return whether a snapshot is due and can be written; warn once if the previous one is not written yet."""
+        if self._every_s is None or self._age_s < self._every_s:
+            return False
         if self._thread is not None and self._thread.is_alive():
             if not self._has_said_late:
-                _log.warning(_LATE, learner.steps, age_s)
+                _log.warning(_LATE, step, self._age_s)
             self._has_said_late = True
-            return
-        is_paused = self._recorder is not None and self._recorder.is_paused
-        is_overdue = age_s >= self._every_s + LONGEST_WAIT_S
-        if not is_paused and (can_wait or is_overdue):
-            self.take_snapshot(learner)
+            return False
+        return self._recorder is None or not self._recorder.is_paused
 
     def take_snapshot(self, learner: Life | RowLearner) -> None:
         """Copy the state now, and write it in a background thread."""
