@@ -51,11 +51,16 @@ class Estimate(ABC):
     Args:
         n_episodes: Number of episodes.
         spread: Standard deviation of an error that no draw shows.
+
+    Attributes:
+        interval_estimate: The estimate of the same value whose interval is given: itself, unless its
+            draws miss an error.
     """
 
     def __init__(self, n_episodes: int, spread: float = 0.0) -> None:
         self.n_episodes = n_episodes
         self.spread = spread
+        self.interval_estimate: Estimate = self
 
     @abstractmethod
     def values(self, counts: Floats) -> Floats:
@@ -82,11 +87,6 @@ class Estimate(ABC):
     def standard_error(self) -> float:
         """Its standard error."""
         return float(np.sqrt((self.influence() ** 2).sum()) / self.n_episodes)
-
-    @property
-    def interval_estimate(self) -> Estimate:
-        """The estimate of the same value whose interval is given: itself, unless its draws miss an error."""
-        return self
 
 
 class Mean(Estimate):
@@ -202,17 +202,12 @@ class Biased(Linearised):
 
     def __init__(self, value: float, influence: Floats, corrected: Estimate) -> None:
         super().__init__(value, influence)
-        self._corrected = corrected
+        self.interval_estimate = corrected
 
     @property
     def value(self) -> float:
         """The value from all episodes, error included."""
         return self._value
-
-    @property
-    def interval_estimate(self) -> Estimate:
-        """The corrected value."""
-        return self._corrected
 
 
 class Difference(Estimate):
