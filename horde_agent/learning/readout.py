@@ -76,6 +76,7 @@ class Readout:
         self.averages: WeightAverages | None = None
         if config.average > 0.0:
             self.averages = WeightAverages(config.average, len(questions))
+        self._is_theta_alone = not self.offsets.is_on and self.averages is None
         self._none = np.zeros(len(questions))
         self._nobody = np.zeros(len(questions), dtype=bool)
         self._signals: SignalArrays | None = None
@@ -137,6 +138,8 @@ class Readout:
 
     def latest(self, engine: Engine, n_waiting: int) -> Floats:
         """Return the predictions at the latest processed step, (n_demons,); `n_waiting` later ones are queued."""
+        if self._is_theta_alone:
+            return engine.latest.copy()
         following = self.following
         added = following.arrays.added
         if self._is_deferred and n_waiting:
@@ -183,7 +186,7 @@ class Readout:
 
     def _added_up(self, latest: Floats, averaged: Floats, added: Floats) -> Floats:
         """Return predictions, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
-        if not self.offsets.is_on and self.averages is None:
+        if self._is_theta_alone:
             return latest.copy()
         shift = self._none
         if self.averages is not None:
