@@ -197,17 +197,18 @@ def replay_rows(
     for row in rows_of(since):
         student.select_robot(row.robot)
         last = student.phase
-        if not (row.phase == last and row.phase in DRIVES):
+        phase = Phase(row.phase)
+        if not (phase is last and phase in DRIVES):
             if not (reached is None and learner.is_observed):
                 student.observe(row.observation, row.flags, reward=row.reward)
-            student.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
+            student.set_action(phase, row.action, row.b, row.step, row.policy)
         if row.robot in robots or not is_first_counted:
             follows_step = last in _STEPS
             is_resumed = bool(row.flags & Flag.RESUMED)
             counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
             counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
         observer(student, row.step)
-        last = Phase(row.phase)
+        last = phase
         reached = row.step
         robots.add(row.robot)
     if reached is None:
