@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import io
+import keyword
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,22 @@ SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
 N_PAGES = 14
 N_WORDS = 24_000
 N_WORDS_README = 900
+CONCEPTS = (
+    "Question",
+    "Policy",
+    "Features",
+    "Learner",
+    "Engine",
+    "Readout",
+    "Row",
+    "Stream",
+    "Life",
+    "Score",
+    "Run",
+    "Robot",
+)
+A_SCREEN = 60
+"""Lines of a section."""
 
 
 def anchors(page: Path) -> set[str]:
@@ -196,3 +213,54 @@ def test_examples_have_the_heading_that_the_reference_shows_as_code() -> None:
             assert not re.search(r"^ *Example:$", path.read_text(encoding="utf-8"), re.MULTILINE), (
                 path
             )
+
+
+def names_of_the_code() -> set[str]:
+    """Return names that the packages define or use, modules, folders, texts that are one word, and words of Python."""
+    names = {path.stem for path in ROOT.iterdir()} | set(keyword.kwlist)
+    for package in ("horde_agent", "horde_env", "examples"):
+        for path in (ROOT / package).rglob("*.py"):
+            names.update(path.relative_to(ROOT).with_suffix("").parts)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    names.add(node.name)
+                elif isinstance(node, ast.arg):
+                    names.add(node.arg)
+                elif isinstance(node, ast.Name):
+                    names.add(node.id)
+                elif isinstance(node, ast.Attribute):
+                    names.add(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    names.add(node.value)
+    return names
+
+
+def test_every_name_on_the_page_of_the_code_exists() -> None:
+    """Names in backticks, and those of files, classes and functions in its drawings."""
+    page = (DOCS / "internals.md").read_text(encoding="utf-8")
+    drawings = [text for language, text in FENCE.findall(page) if not language]
+    prose = FENCE.sub("", page)
+    quoted = re.findall(r"`([^`\n]+)`", prose)
+    assert len(quoted) > 50
+    words = [word for text in quoted for word in re.findall(r"[A-Za-z_]\w+", text)]
+    for drawing in drawings:
+        words.extend(re.findall(r"\b[A-Za-z]\w*_\w+|\b[A-Z][a-z]+[A-Z]\w+", drawing))
+    names = names_of_the_code()
+    assert sorted({word for word in words if word not in names}) == []
+    files = [
+        path.as_posix()
+        for package in ("horde_agent", "horde_env")
+        for path in (ROOT / package).rglob("*.py")
+    ]
+    shown = re.findall(r"[\w/]+\.py\b", page)
+    assert [name for name in shown if not any(path.endswith(f"/{name}") for path in files)] == []
+
+
+def test_the_page_of_the_code_is_a_guide_by_the_twelve_concepts() -> None:
+    page = (DOCS / "internals.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    titles = [section.split("\n", 1)[0] for section in sections]
+    assert titles[: len(CONCEPTS)] == list(CONCEPTS)
+    assert [
+        title for title, text in zip(titles, sections, strict=True) if text.count("\n") > A_SCREEN
+    ] == []
