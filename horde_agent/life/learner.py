@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,30 @@ def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
             )
 
 
+class _PausedStream(NamedTuple):
+    """The stream of a robot whose turn it is not, between two excursions."""
+
+    phase: Phase
+    action: int
+    b: float
+    test: TestExcursion | None  # of the behaviour
+
+    def state(self) -> State:
+        """Return the fields, by name."""
+        fields = {
+            "phase": np.array(int(self.phase)),
+            "action": np.array(self.action),
+            "b": np.array(self.b),
+        }
+        test: State = {}
+        if self.test is not None:
+            test = self.test.state()
+        return fields | nested(on_policy=test)
+
+
+_NOT_BEGUN = _PausedStream(Phase.END, NO_ACTION, np.nan, None)
+
+
 class StreamLearner:
     """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
@@ -150,8 +175,7 @@ class StreamLearner:
         # At the latest observation of an excursion
         self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
-        # Phase to test of other robots
-        self._others: dict[int, tuple[Phase, int, float, TestExcursion | None]] = {}
+        self._others: dict[int, _PausedStream] = {}  # by number of the robot
         self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
@@ -171,11 +195,10 @@ class StreamLearner:
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
         positions = new_positions(old_index, self.errors.n_demons)
-        other_streams = self._others.items()
         self._test = _rearranged(self._test, positions)
         self._others = {
-            k: (phase, a, b, _rearranged(test, positions))
-            for k, (phase, a, b, test) in other_streams
+            robot: stream._replace(test=_rearranged(stream.test, positions))
+            for robot, stream in self._others.items()
         }
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
@@ -224,7 +247,7 @@ class StreamLearner:
         counters = attributes(self, *_STATE)
         counters |= {"phase": np.array(int(self._phase))}
         counters |= streams_state(
-            self.robot, {k: _named_part(*part) for k, part in self._others.items()}
+            self.robot, {robot: stream.state() for robot, stream in self._others.items()}
         )
         test = {self._kind_of_test: {} if self._test is None else self._test.state()}
         return nested(horde=self.horde.state(), errors=self.errors.state(), **test, counts=counters)
@@ -238,9 +261,13 @@ class StreamLearner:
         self._phase = Phase(int(counters["phase"]))
         self._test = self._restored(inner(state, self._kind_of_test))
         self.robot, other_streams = restored_streams(counters)
-        for k, of in other_streams.items():
-            part = Phase(int(of["phase"])), int(of["action"]), float(of["b"])
-            self._others[k] = (*part, self._restored(inner(of, "on_policy")))
+        for robot, fields in other_streams.items():
+            self._others[robot] = _PausedStream(
+                phase=Phase(int(fields["phase"])),
+                action=int(fields["action"]),
+                b=float(fields["b"]),
+                test=self._restored(inner(fields, "on_policy")),
+            )
 
     @property
     def _kind_of_test(self) -> str:
@@ -404,9 +431,12 @@ class StreamLearner:
         self.horde.select_stream(robot)
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
-        self._others[self.robot] = self._phase, self._action, self._b, self._test
-        fresh = (Phase.END, NO_ACTION, np.nan, None)
-        self._phase, self._action, self._b, self._test = self._others.pop(robot, fresh)
+        self._others[self.robot] = _PausedStream(self._phase, self._action, self._b, self._test)
+        stream = self._others.pop(robot, _NOT_BEGUN)
+        self._phase = stream.phase
+        self._action = stream.action
+        self._b = stream.b
+        self._test = stream.test
         self.robot = robot
 
     def take_row(self, row: Row) -> None:
@@ -478,12 +508,6 @@ def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursio
     if test is not None and len(test.demons):
         return test
     return None
-
-
-def _named_part(phase: Phase, action: int, b: float, test: TestExcursion | None) -> State:
-    """Return the state of a robot that is not selected, by name."""
-    fields = {"phase": np.array(int(phase)), "action": np.array(action), "b": np.array(b)}
-    return fields | nested(on_policy={} if test is None else test.state())
 
 
 def relearn(
