@@ -51,8 +51,12 @@ class InputChecker:
     def action(self, action: Any, probability: Any) -> tuple[int, float]:
         """Return an action and its probability as plain numbers; accept arrays of one element."""
         n = self.n_actions
-        a = _the_one(action)
-        b = _the_one(probability)
+        a: float = action
+        b: float = probability
+        # The common case needs no conversion; NaN and infinity are refused below
+        if type(action) is not int or type(probability) is not float:
+            a = _the_one(action)
+            b = _the_one(probability)
         if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
             expected = "from 0"
             if n:
@@ -184,11 +188,6 @@ def _named(state: tuple[Observation, Tiles] | None) -> State:
 
 def _the_one(value: Any) -> float:
     """Return a finite number, also from an array of one element as in vector environments; otherwise NaN."""
-    # The common case, tested first: two calls per robot step
-    if type(value) is int or type(value) is float:
-        if math.isfinite(value):
-            return value
-        return math.nan
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.item()
     is_finite = isinstance(value, numbers.Real) and math.isfinite(value)
