@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from queue import SimpleQueue
 
 import numba
 
 Job = Callable[[], None]
 FEW_DEMONS = 1_000  # that learn in less time than two threads need to hand over a job
-
-
-@contextmanager
-def one_core_spared() -> Iterator[None]:
-    """Run this thread's parallel kernels on all cores but one."""
-    n_threads = numba.get_num_threads()
-    numba.set_num_threads(min(n_threads, max(1, (os.cpu_count() or 1) - 1)))
-    try:
-        yield
-    finally:
-        numba.set_num_threads(n_threads)
 
 
 class Worker:
@@ -44,14 +32,15 @@ class Worker:
         self._thread.start()
 
     def _work(self) -> None:
-        with one_core_spared():
-            for job in iter(self._jobs.get, None):
-                error: BaseException | None = None
-                try:
-                    job()
-                except BaseException as raised:  # raised by `join`
-                    error = raised
-                self._done.put(error)
+        # Of this thread alone
+        numba.set_num_threads(min(numba.get_num_threads(), max(1, (os.cpu_count() or 1) - 1)))
+        for job in iter(self._jobs.get, None):
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as raised:  # raised by `join`
+                error = raised
+            self._done.put(error)
 
     def start(self, job: Job) -> None:
         """Begin a job; join the one before first."""
