@@ -13,9 +13,9 @@ from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
-from horde_agent.feedback import Feedback
 from horde_agent.gvf import GVF, named
 from horde_agent.interface.advice import flat_box
+from horde_agent.interface.feedback import Feedback
 from horde_agent.interface.pairs import INTERVALS, draw_pairs
 from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
 from horde_agent.tiles import MOST_FEATURES, TileCoder

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from examples.reproduce.loop import FED_BACK, best_without_memory, learn_ring, ring_values
-from horde_agent.feedback import prediction_range
 from horde_agent.gvf import GVF, Channel, Feature, Prediction
 from horde_agent.horde import Horde
 from horde_agent.interface import ChannelInfo, Interface, Scaler
+from horde_agent.interface.feedback import prediction_range
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import predict_along, relearn
 from horde_agent.life.life import Life, StepEvent
