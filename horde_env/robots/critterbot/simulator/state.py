@@ -7,6 +7,7 @@ A new variable is a field here, and what its kernel makes of `robot.NAME`.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,17 @@ def state_type(spec: RobotSpec, pen: Pen, n_ticks: int) -> np.dtype[Any]:
         # Motion at the end of each tick.
         "path": (np.float64, (n_ticks, len(Motion._fields))),
     }
-    return np.dtype((Record, [(name, kind, shape) for name, (kind, shape) in shapes.items()]))
+    return _record_type(tuple((name, kind, shape) for name, (kind, shape) in shapes.items()))
+
+
+@cache
+def _record_type(fields_of_type: tuple[tuple[str, type, tuple[int, ...]], ...]) -> np.dtype[Any]:
+    """Return the dtype of records with these fields, the same object each time.
+
+    Numba knows an array's type by its dtype object; an equal one is compared field by field, 1 us in
+    each call of a kernel.
+    """
+    return np.dtype((Record, list(fields_of_type)))
 
 
 def new_robot(spec: RobotSpec, pen: Pen, *, n_ticks: int | None = None) -> Records:
