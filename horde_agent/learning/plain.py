@@ -97,8 +97,7 @@ class PlainEngine:
             and lambda.
         n_features: Length n of the weight vectors.
         alpha, alpha_w: Primary and secondary step sizes, already divided by the number of active
-            tiles: a number, or
-            one per demon.
+            tiles: a number, or one per demon.
         config: The update rule and its options. Its step sizes are ignored.
         policy: Policy of each trace group, shape (n_groups,); by default one each.
         cumulant: Index of each demon's cumulant in the signals, shape (n_demons,); by default one
