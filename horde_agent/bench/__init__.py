@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "w1": ("w1_ms", "w1_f64_ms", "w1_every_step_ms"),

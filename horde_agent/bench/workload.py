@@ -15,7 +15,7 @@ import numpy as np
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import ConstantAction, Gibbs, StickyRandom
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Floats, Integers
 

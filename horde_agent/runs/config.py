@@ -30,8 +30,7 @@ from horde_agent.life.backends import (
 )
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
-from horde_agent.refusals import BadInput as BadInput
-from horde_agent.refusals import Rule, check_one_of, did_you_mean
+from horde_agent.refusals import BadInput, Rule, check_one_of, did_you_mean
 from horde_agent.toml import typed
 from horde_agent.types import parsed_toml
 

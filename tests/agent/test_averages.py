@@ -9,7 +9,8 @@ import pytest
 
 from horde_agent import GVF, Channel, ConstantAction, Greedy, Horde, LearnerConfig, Prediction
 from horde_agent.learning.averages import WeightAverages
-from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, resolve
 from tests.agent.hordes import (
     BEHAVIOUR,
     BOTH,

@@ -25,7 +25,7 @@ from horde_agent.formats.bag_files import Message, open_bag
 from horde_agent.formats.bag_rows import AFTER, AT, SUM, VALUE, Field, Losses, Resampler
 from horde_agent.formats.bags import open_bag_table
 from horde_agent.record import Flag, Phase, read
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from tests.agent.bags import (
     COLUMNS,
     SECOND_NS,

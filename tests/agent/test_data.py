@@ -24,7 +24,7 @@ from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, read
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.run import HeaderEnv
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of

@@ -18,7 +18,7 @@ from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.tables import Table
 from horde_agent.record import Flag, Phase, read
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from tests.agent.commands import summary_of
 from tests.agent.table_files import draft_columns, open_table
 from tests.facts import states

@@ -24,7 +24,7 @@ from horde_agent.formats.minari import open_minari
 from horde_agent.formats.tables import Table, episodes_of
 from horde_agent.horde import Horde
 from horde_agent.record import Flag, Phase, Recorder, Row, read
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy

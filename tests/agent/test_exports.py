@@ -15,7 +15,7 @@ from horde_agent import cli
 from horde_agent.formats.columns import Columns
 from horde_agent.formats.format import UNFINISHED
 from horde_agent.record import Flag, Recorder, read
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.staging import staging_folder
 from tests.agent.commands import files_of_at_most, flip, summary_of, toy
 from tests.agent.table_files import open_table

@@ -19,7 +19,7 @@ from horde_agent.formats.columns import Columns
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.record import Flag
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.types import parsed_toml
 from tests.agent.table_files import columns_in, draft_columns, open_table

@@ -20,7 +20,7 @@ from horde_agent.interface import Interface
 from horde_agent.judging.recorded import recorded_data
 from horde_agent.judging.result import remarks
 from horde_agent.record import NO_ACTION, Flag, Phase, new_rows
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.scoring import horde_value
 from horde_agent.scoring.judgement import LABELS
 from horde_agent.scoring.verdict import WeightShare

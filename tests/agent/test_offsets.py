@@ -28,7 +28,8 @@ from horde_agent.learning.readout import Readout
 from horde_agent.learning.signals import SignalMaker
 from horde_agent.learning.values import Cumulants, Transition
 from horde_agent.questions import from_file
-from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, resolve
 from tests.agent.doubles import ToyBody
 from tests.agent.hordes import BEHAVIOUR, IN_ALL, N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make
 from tests.oracles.offsets import SlowOffset

@@ -14,7 +14,8 @@ import pytest
 
 from horde_agent import learn_from
 from horde_agent.interface import ChannelInfo, Interface, Scaler
-from horde_agent.runs.config import BadInput, LearnConfig, read_config, resolve
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, read_config, resolve
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.saved_run import open_run
 from horde_agent.tiles import TileCoder

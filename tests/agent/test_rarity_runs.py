@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from horde_agent.learning import LearnerConfig
-from horde_agent.runs.config import BadInput, LearnConfig, learner_config, read_config, resolve
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, learner_config, read_config, resolve
 from tests.agent.commands import horde, refused, summary_of, toy
 
 DEFAULTS: list[tuple[dict[str, Any], bool]] = [

@@ -29,7 +29,8 @@ from horde_agent.parametric import Gaussian
 from horde_agent.policies import PolicyFunction
 from horde_agent.questions import from_file, question_columns, values
 from horde_agent.record import Flag, Phase, Recorder
-from horde_agent.runs.config import BadInput, LearnConfig, refuse_early
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, refuse_early
 from horde_agent.scoring.returns import policies_under_test
 from tests.agent.doubles import (
     N_ACTIONS,

@@ -19,8 +19,9 @@ import pytest
 import horde_agent.bench.command  # noqa: F401  the user of `closed` may not be able to import it
 from horde_agent import cli
 from horde_agent.cli import learn
+from horde_agent.refusals import BadInput
 from horde_agent.runs import session
-from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.runs.config import LearnConfig, resolve
 from horde_agent.runs.storage.folder import RunFolder, read_curve, write_csv, write_json
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody

@@ -37,7 +37,7 @@ from horde_agent.policies import ConstantAction, StickyRandom
 from horde_agent.processes import python
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder, write_json
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server

@@ -19,8 +19,9 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.policies import Policy
 from horde_agent.questions import question_columns
+from horde_agent.refusals import BadInput
 from horde_agent.runs import held_out
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.log_nexting import known_returns
 from horde_agent.runs.session import Session, Source

@@ -21,7 +21,8 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
 from horde_agent.record import DRIVES, Flag, OnFault, Phase, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import MOST_STEPS, RECORDED, BadInput, LearnConfig
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.storage.folder import IMPORTED, RunFolder

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.session import Session, Source, Unwritten
 from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows

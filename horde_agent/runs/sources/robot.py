@@ -18,7 +18,8 @@ from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, header_of, read_in_parts
-from horde_agent.runs.config import BadInput, LearnConfig
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows

@@ -30,7 +30,8 @@ from zlib import crc32
 
 from horde_agent.record import FORMAT, snapshots
 from horde_agent.record.segments import is_sealed, read_segment, record_files, started_files
-from horde_agent.runs.config import RECORDED, BadInput, LearnConfig, written_settings
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import RECORDED, LearnConfig, written_settings
 from horde_agent.toml import to_toml
 from horde_agent.types import parsed_toml
 

@@ -42,7 +42,7 @@ from horde_agent.record.segments import (
     records_after,
     started_files,
 )
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.examination import Examination
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import change_questions

@@ -34,12 +34,8 @@ from horde_agent.life.status import LiveStatusWriter
 from horde_agent.life.worker import Worker
 from horde_agent.policies import Behaviour
 from horde_agent.record import Recorder, row_dtype
-from horde_agent.runs.config import (
-    BadInput,
-    LearnConfig,
-    learner_config,
-    time_name,
-)
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, learner_config, time_name
 from horde_agent.runs.storage.folder import RunFolder, unwritable
 
 IN_PYTHON = "python"

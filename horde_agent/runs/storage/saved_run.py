@@ -14,7 +14,8 @@ from rich.console import Console
 
 from horde_agent.record import header_of, read_in_parts
 from horde_agent.record.segments import record_files
-from horde_agent.runs.config import BadInput, LearnConfig, read_config
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, read_config
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import change_questions, resumption
 from horde_agent.runs.storage.run import GIVEN_IN_PYTHON, IN_PYTHON, HeaderEnv, Run, make_run

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from horde_agent.record.segments import sync_folder
-from horde_agent.runs.config import BadInput
+from horde_agent.refusals import BadInput
 
 try:
     import fcntl

@@ -21,7 +21,8 @@ from horde_agent.record.segments import (
     record_files,
     started_files,
 )
-from horde_agent.runs.config import BadInput, read_config
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import read_config
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.folder import RunFolder, read_json, read_lines
 from horde_agent.runs.storage.repair import (

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from horde_agent.cli import main
-from horde_agent.runs.config import BadInput, LearnConfig, resolve
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, resolve
 from horde_agent.runs.reporting import report
 from horde_env.env import RobotEnv
 from horde_env.hardware import robot_file
