@@ -466,7 +466,7 @@ class TestExcursion:
     def state(self) -> State:
         """Return the predictions and the return so far."""
         fields = attributes(self, *_TEST_STATE) | {"policy": np.array(self.policy_name)}
-        return nested(own=fields, sums=attributes(self, *_SUMS))
+        return nested(test=fields, sums=attributes(self, *_SUMS))
 
     @classmethod
     def restored(
@@ -477,7 +477,7 @@ class TestExcursion:
         horizon: int,
     ) -> TestExcursion:
         """Return the excursion with a state, of these policies under test and the questions of the Horde."""
-        fields = inner(state, "own")
+        fields = inner(state, "test")
         policy = next(policy for policy in policies if policy.name == str(fields["policy"]))
         test = cls(policy, np.zeros(len(questions)), 0, horizon)
         put_back(test, fields, *_TEST_STATE)

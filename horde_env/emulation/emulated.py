@@ -143,8 +143,12 @@ class EmulatedRobot(Backend):
             assert isinstance(line, MemoryLine)
             clock.join(emulator, line)
             time_of = {"monotonic": clock.monotonic, "sleep": clock.sleep, "connect": line.connect}
-        own: dict[str, Any] = {"settings": self._settings, "latch": self._latch, **self.of_the_body}
-        return self.make_body(config, self.clock, **own, **time_of)
+        options: dict[str, Any] = {
+            "settings": self._settings,
+            "latch": self._latch,
+            **self.of_the_body,
+        }
+        return self.make_body(config, self.clock, **options, **time_of)
 
     def _posed(self, frame: Frame) -> Frame:
         x, y, heading = self.emulator.robot.pose

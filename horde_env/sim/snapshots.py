@@ -51,7 +51,7 @@ class Snapshots:
             "body": self.restorable_body().save(),
             "frame": _frame_state(frame),
             "extras": {name: np.array(value) for name, value in frame.extras.items()},
-            "own": {"_observation": observation.copy()},
+            "observation": {"newest": observation.copy()},
         }
         for component in self._components:
             parts[component.name] = component.state()
@@ -66,7 +66,7 @@ class Snapshots:
         # Last: nothing may draw from it after this
         restore_generator(rng, inner(state, "rng"))
         frame = _restored_frame(inner(state, "frame"), inner(state, "extras"))
-        return Observed(frame, inner(state, "own")["_observation"].copy())
+        return Observed(frame, inner(state, "observation")["newest"].copy())
 
 
 def _frame_state(frame: Frame) -> State:

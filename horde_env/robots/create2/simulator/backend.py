@@ -132,7 +132,7 @@ class SimulatedCreate(Backend):
             pilot=self.mode_controller.save(),
             supervisor=self._supervisor.save(),
             newest=newest,
-            own=attributes(self, *_SAVED),
+            scalars=attributes(self, *_SAVED),
         )
 
     def restore(self, state: State) -> None:
@@ -144,7 +144,7 @@ class SimulatedCreate(Backend):
         newest = inner(state, "newest")
         sensors = Sensors(*newest["sensors"].tolist())
         self._state = CreateState(newest["raw"].copy(), sensors, int(newest["mode"]), 0)
-        restore_attributes(self, inner(state, "own"), *_SAVED)
+        restore_attributes(self, inner(state, "scalars"), *_SAVED)
 
     def close(self) -> None:
         """Switch the robot off. Closing twice does nothing."""

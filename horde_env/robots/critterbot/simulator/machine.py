@@ -187,12 +187,14 @@ class Machine:
     def save(self) -> State:
         """Return the robot's state, with that of its sensors if they share its arrays."""
         return nested(
-            own=attributes(self, *_SAVED), arrays=saved_fields(self.state), body=self.body.save()
+            scalars=attributes(self, *_SAVED),
+            arrays=saved_fields(self.state),
+            body=self.body.save(),
         )
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
-        restore_attributes(self, inner(state, "own"), *_SAVED)
+        restore_attributes(self, inner(state, "scalars"), *_SAVED)
         restore_fields(self.state, inner(state, "arrays"))
         self.body.restore(inner(state, "body"))
 
