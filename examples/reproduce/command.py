@@ -27,7 +27,8 @@ from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
 from horde_agent.refusals import BadInput, check_one_of
 from horde_agent.runs.config import is_file
-from horde_agent.runs.storage.folder import own_version, versions, writable, write_json
+from horde_agent.runs.storage.files import writable, write_json
+from horde_agent.runs.storage.versions import own_version, versions
 
 PROGRAM = "python -m examples.reproduce"
 BACKENDS = ("simulator", "serial", "drops", "emulated")

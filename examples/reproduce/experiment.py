@@ -26,7 +26,7 @@ import numpy as np
 from examples.reproduce.checks import CheckResult, judge
 from examples.reproduce.runner import Job, run_here, run_jobs
 from examples.reproduce.stats import Mean, join
-from horde_agent.runs.storage.folder import write_json
+from horde_agent.runs.storage.files import write_json
 
 Scale = Literal["quick", "paper"]
 Arrays = TypeVar("Arrays", bound=Any)

@@ -27,7 +27,7 @@ from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import available_memory, resident_bytes
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import unwritable, writable
+from horde_agent.runs.storage.files import unwritable, writable
 
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
 

@@ -101,7 +101,7 @@ def _complain(program: str, message: str, code: int) -> int:
 
 def _run(words: list[str], signals: SignalHandler) -> None:
     if words == ["--version"]:
-        from horde_agent.runs.storage.folder import own_version
+        from horde_agent.runs.storage.versions import own_version
 
         print(own_version())
         return

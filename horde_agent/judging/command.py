@@ -133,7 +133,7 @@ def _options(command: EvaluateConfig) -> dict[str, Any]:
 
 def _new_folder(out: Path | None) -> Path:
     """Create the folder of the results; raise BadInput if it cannot be written."""
-    from horde_agent.runs.storage.folder import next_free, writable
+    from horde_agent.runs.storage.files import next_free, writable
 
     if out is not None:
         return writable(out)

@@ -11,7 +11,8 @@ from rich.table import Table as TerminalTable
 from horde_agent import html
 from horde_agent.judging.recorded import RecordedData
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import finite, own_version, write_json, write_whole
+from horde_agent.runs.storage.files import finite, write_json, write_whole
+from horde_agent.runs.storage.versions import own_version
 from horde_agent.scoring.judgement import (
     BEHAVIOUR,
     BIASED,

@@ -26,7 +26,7 @@ from horde_agent.life.learner import encoder
 from horde_agent.policies import Behaviour, Greedy
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
-from horde_agent.runs.storage.folder import read_csv, write_csv
+from horde_agent.runs.storage.files import read_csv, write_csv
 from horde_agent.scoring.intervals import Resampler
 from horde_agent.scoring.moments import ROUNDING
 from horde_agent.scoring.nmsre import nmsre_text

@@ -23,7 +23,8 @@ from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
 from horde_agent.refusals import BadInput, imported
 from horde_agent.runs.config import time_name
-from horde_agent.runs.storage.folder import RunFolder, finite, read_csv, read_curve, read_json
+from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import stop_options
 from horde_agent.scoring.nmsre import deviation_of
 from horde_agent.scoring.returns import (

@@ -26,7 +26,8 @@ from typing import Any
 
 from horde_agent.processes import python
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import RunFolder, finite
+from horde_agent.runs.storage.files import finite
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopAnswer, ask_process, stop_options
 from horde_agent.watch import WatchConfig
 from horde_agent.watch.reader import RunReader

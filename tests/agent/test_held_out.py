@@ -14,7 +14,7 @@ from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
-from horde_agent.runs.storage.folder import read_csv
+from horde_agent.runs.storage.files import read_csv
 from horde_agent.scoring.prediction_error import (
     PredictionError,
     Stretches,

@@ -25,7 +25,8 @@ from horde_agent.runs.reporting.compare import write_comparison
 from horde_agent.runs.reporting.nmsre_ratio import trace_weights
 from horde_agent.runs.reporting.pictures import half_side, visited_share
 from horde_agent.runs.reporting.report import NO_PICTURES, discarded, write_report
-from horde_agent.runs.storage.folder import RunFolder, write_csv, write_json
+from horde_agent.runs.storage.files import write_csv, write_json
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import Outcomes, error_trace

@@ -15,7 +15,7 @@ from examples.reproduce.checks import CheckResult
 from examples.reproduce.excursions import NMSRESummary
 from examples.reproduce.experiment import ExperimentContext, Figure, Result, Table
 from examples.reproduce.page import write_page
-from horde_agent.runs.storage.folder import own_version
+from horde_agent.runs.storage.versions import own_version
 
 CALLS: list[str] = []
 

@@ -22,7 +22,8 @@ from horde_agent.cli import learn
 from horde_agent.refusals import BadInput
 from horde_agent.runs import session
 from horde_agent.runs.config import LearnConfig, resolve
-from horde_agent.runs.storage.folder import RunFolder, read_curve, write_csv, write_json
+from horde_agent.runs.storage.files import read_curve, write_csv, write_json
+from horde_agent.runs.storage.folder import RunFolder
 from tests.agent.commands import refused, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states

@@ -30,8 +30,8 @@ from horde_agent.life.life import Life
 from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged
 from horde_agent.runs.storage import snapshot_writer as keeping
-from horde_agent.runs.storage.folder import own_version
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.versions import own_version
 from tests.agent.commands import edited_manifest, summary_of, toy
 from tests.facts import states
 

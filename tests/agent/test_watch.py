@@ -38,7 +38,8 @@ from horde_agent.processes import python
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.record.segments import encode_header
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import RunFolder, write_json
+from horde_agent.runs.storage.files import write_json
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader

@@ -22,7 +22,8 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
-from horde_agent.runs.storage.folder import RunFolder, read_csv, read_curve, read_json, unwritable
+from horde_agent.runs.storage.files import read_csv, read_curve, read_json, unwritable
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import columns_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text

@@ -19,7 +19,8 @@ from matplotlib.ticker import LogFormatter
 from horde_agent.html import element, figure, section
 from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
-from horde_agent.runs.storage.folder import RunFolder, read_csv
+from horde_agent.runs.storage.files import read_csv
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.shown import EstimateLine
 from horde_agent.scoring.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots

@@ -24,7 +24,8 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
-from horde_agent.runs.storage.folder import RunFolder, read_csv, read_json, read_lines, write_whole
+from horde_agent.runs.storage.files import read_csv, read_json, read_lines, write_whole
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import columns_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text

@@ -24,7 +24,7 @@ from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
 from horde_agent.runs.storage.events import Alarms, Events
-from horde_agent.runs.storage.folder import unwritable
+from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.resume import (
     NEW,
     RequestedChanges,

@@ -7,23 +7,15 @@ the run, is written last. After a crash, `horde report` learns missing tables ag
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
-import math
 import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -32,6 +24,8 @@ from horde_agent.record import FORMAT, snapshots
 from horde_agent.record.segments import is_sealed, read_segment, record_files, started_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import RECORDED, LearnConfig, written_settings
+from horde_agent.runs.storage.files import next_free, read_json, unwritable, write_whole
+from horde_agent.runs.storage.versions import versions
 from horde_agent.toml import to_toml
 from horde_agent.types import parsed_toml
 
@@ -40,10 +34,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-DISTRIBUTION = "horde-gvf"
 IMPORTED = "imported"
 """The event after the last row of a data set or a log was written to the recording."""
-_PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
 
 
 class LastRow(NamedTuple):
@@ -389,118 +381,10 @@ def _question_file(config: LearnConfig) -> bytes | None:
         ) from None
 
 
-def next_free(prefix: Path) -> Path:
-    """Create and return the next free PREFIX-N; two processes never get the same one."""
-    for n in count(1):
-        with suppress(FileExistsError):
-            path = prefix.with_name(f"{prefix.name}-{n}")
-            path.mkdir()
-            return path
-    raise AssertionError
-
-
 def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):  # not empty
             folder.rmdir()
-
-
-def unwritable(path: Path, error: OSError) -> str:
-    """Return the error message for an output folder that cannot be written."""
-    return f"--out {path} cannot be written ({error.strerror or error}); name a folder elsewhere"
-
-
-def writable(path: Path) -> Path:
-    """Create a folder if it does not exist, test that it is writable, and return it; raise BadInput if it is not."""
-    probe = path / ".tried"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe.write_text("tried\n", encoding="utf-8")
-        probe.unlink()
-    except OSError as error:
-        raise BadInput(unwritable(path, error)) from None
-    return path
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically; raise OSError if it cannot be written, with its name."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8", newline="")
-        os.replace(part, path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def write_json(path: Path, table: Mapping[str, Any]) -> None:
-    """Write a table as JSON; numbers that are not finite become null."""
-    write_whole(path, json.dumps(finite(table), indent=2) + "\n")
-
-
-def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
-    """Write a CSV with a header; floats with nine digits, empty if not finite."""
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    writer.writerow(names)
-    writer.writerows([_cell(value) for value in line] for line in lines)
-    write_whole(path, file.getvalue())
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read a CSV with a header; an empty list without a file."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object; raise ValueError if the file contains something else."""
-    content = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        raise ValueError(f"expected a JSON object, found {str(content)[:40]!r}")
-    return content
-
-
-def read_lines(file: Path) -> list[dict[str, str]]:
-    """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
-    if not file.is_file():
-        raise FileNotFoundError(file)
-    table_rows = read_csv(file)
-    for number, line in enumerate(table_rows, 2):
-        if None in line or None in line.values():
-            if number == len(table_rows) + 1:
-                return table_rows[:-1]
-            raise ValueError(f"line {number} does not fit the header")
-    return table_rows
-
-
-def read_curve(
-    path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None
-) -> list[list[float]]:
-    """Return columns of a curve's CSV, thinned to at most `most` points and the last one; NaN for empty cells.
-
-    `head` names all columns; the file's first line does when None. Without the file or a column,
-    all are empty.
-    """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.reader(file)
-            if head is None:
-                head = next(lines, [])
-            places = [head.index(column) for column in columns]
-            points = [
-                [float(line[i] or "nan") for i in places]
-                for line in lines
-                if len(line) == len(head)
-            ]
-    except (OSError, ValueError, csv.Error):
-        points = []
-    stride = max(-(-len(points) // most), 1)
-    thinned = points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
-    return [[point[j] for point in thinned] for j in range(len(columns))]
 
 
 def lived_steps(folder: RunFolder) -> int | None:
@@ -512,89 +396,3 @@ def lived_steps(folder: RunFolder) -> int | None:
     if isinstance(steps, int):
         return steps
     return None
-
-
-@cache
-def own_version() -> str:
-    """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def versions() -> dict[str, str]:
-    """Return what repeating a run requires: versions, the platform and the git commit, if there is one."""
-    by_package = dict(_installed_versions())
-    commit = git_commit()
-    if commit:
-        by_package["git_commit"] = commit
-    return by_package
-
-
-@cache
-def _installed_versions() -> dict[str, str]:
-    """Return the versions of what this process runs with, which stay: the packages, Python and the platform."""
-    by_package = {
-        DISTRIBUTION: own_version(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-    for package in _PACKAGES:
-        try:
-            by_package[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return by_package
-
-
-@cache
-def git_commit() -> str | None:
-    """Return the commit of this package's checkout, with "-dirty" after uncommitted changes.
-
-    The first call in a process decides, because its modules were imported before.
-    """
-    root = Path(__file__).resolve().parents[3]
-    if not (root / ".git").exists():
-        return None
-    try:
-        answer = subprocess.run(
-            [
-                "git",
-                "-C",
-                str(root),
-                "describe",
-                "--always",
-                "--abbrev=40",
-                "--dirty",
-                "--exclude=*",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None
-
-
-def finite(value: Any) -> Any:
-    """Return a JSON value with None for numbers that are not finite, which JSON lacks."""
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return value
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return f"{value:.9g}"
-        return ""
-    return value

@@ -8,7 +8,7 @@ from pathlib import Path
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.questions import QuestionColumns, question_columns
-from horde_agent.runs.storage.folder import write_csv
+from horde_agent.runs.storage.files import write_csv
 
 SCORE_COLUMNS = (
     "name",

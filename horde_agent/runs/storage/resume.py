@@ -28,7 +28,8 @@ from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import file_at, read_header, record_numbers, started_files
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps, own_version
+from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps
+from horde_agent.runs.storage.versions import own_version
 from horde_agent.saving import State, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 

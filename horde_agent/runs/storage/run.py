@@ -36,7 +36,8 @@ from horde_agent.policies import Behaviour
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, learner_config, time_name
-from horde_agent.runs.storage.folder import RunFolder, unwritable
+from horde_agent.runs.storage.files import unwritable
+from horde_agent.runs.storage.folder import RunFolder
 
 IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""

@@ -20,10 +20,11 @@ from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.config import seconds
-from horde_agent.runs.storage.folder import digests, own_version, versions
+from horde_agent.runs.storage.folder import digests
 from horde_agent.runs.storage.resume import Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.versions import own_version, versions
 from horde_agent.saving import State, nested
 
 # For a drive, in real time; after that the copy is made anyway and a step is late

@@ -22,9 +22,11 @@ from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs import log_nexting
 from horde_agent.runs.exit_reason import ExitReason
-from horde_agent.runs.storage.folder import RunFolder, own_version, write_csv, write_json
+from horde_agent.runs.storage.files import write_csv, write_json
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import write_questions
 from horde_agent.runs.storage.run import Run
+from horde_agent.runs.storage.versions import own_version
 from horde_agent.scoring.nmsre import (
     are_nearly_constant,
     deviation_of,

@@ -24,7 +24,8 @@ from horde_agent.record.segments import (
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import read_config
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
-from horde_agent.runs.storage.folder import RunFolder, read_json, read_lines
+from horde_agent.runs.storage.files import read_json, read_lines
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.repair import (
     correct_events,
     correct_summed_files,
