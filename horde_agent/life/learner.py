@@ -51,6 +51,7 @@ _STATE = (
     "_b",
     "_predicted",
     "_latest",
+    "is_observed",
 )
 
 Predictions = NDArray[np.floating]
@@ -119,6 +120,7 @@ class _PausedStream(NamedTuple):
     action: int
     b: float
     test: TestExcursion | None  # of the behaviour
+    is_observed: bool
 
     def state(self) -> State:
         """Return the fields, by name."""
@@ -126,6 +128,7 @@ class _PausedStream(NamedTuple):
             "phase": np.array(int(self.phase)),
             "action": np.array(self.action),
             "b": np.array(self.b),
+            "is_observed": np.array(self.is_observed),
         }
         test: State = {}
         if self.test is not None:
@@ -133,7 +136,7 @@ class _PausedStream(NamedTuple):
         return fields | nested(on_policy=test)
 
 
-_NOT_BEGUN = _PausedStream(Phase.END, NO_ACTION, np.nan, None)
+_NOT_BEGUN = _PausedStream(Phase.END, NO_ACTION, np.nan, None, is_observed=False)
 
 
 class StreamLearner:
@@ -146,6 +149,8 @@ class StreamLearner:
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         robot: Number of the robot whose stream is learned from.
+        is_observed: Whether the observation of the next row was passed to `observe` before the row
+            was complete, as at the end of a life's run.
 
     Raises:
         ValueError: If the Horde does not fit the interface.
@@ -170,6 +175,7 @@ class StreamLearner:
         self._phase = Phase.END
         self._action = NO_ACTION
         self._b = np.nan
+        self.is_observed = False
         self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
         self._latest: Observation = np.zeros(len(interface.channels), dtype=np.float32)
         # At the latest observation of an excursion
@@ -266,6 +272,7 @@ class StreamLearner:
                 phase=Phase(int(fields["phase"])),
                 action=int(fields["action"]),
                 b=float(fields["b"]),
+                is_observed=bool(fields["is_observed"]),
                 test=self._restored(inner(fields, "on_policy")),
             )
 
@@ -351,6 +358,7 @@ class StreamLearner:
         if tiles is None:
             tiles = self.encode(observation, flags)
         self._latest[:] = observation
+        self.is_observed = True
         if self._phase is Phase.EXCURSION:
             if flags & Flag.GAP:
                 self._discard_test(Discard.GAP)
@@ -418,6 +426,7 @@ class StreamLearner:
         self._phase = phase
         self._action = action
         self._b = b
+        self.is_observed = False
 
     def select_robot(self, robot: int) -> None:
         """Continue the stream of another robot, by its number from 0; call it between two excursions.
@@ -431,20 +440,35 @@ class StreamLearner:
         self.horde.select_stream(robot)
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
-        self._others[self.robot] = _PausedStream(self._phase, self._action, self._b, self._test)
+        self._others[self.robot] = _PausedStream(
+            phase=self._phase,
+            action=self._action,
+            b=self._b,
+            test=self._test,
+            is_observed=self.is_observed,
+        )
         stream = self._others.pop(robot, _NOT_BEGUN)
         self._phase = stream.phase
         self._action = stream.action
         self._b = stream.b
         self._test = stream.test
+        self.is_observed = stream.is_observed
         self.robot = robot
 
-    def take_row(self, row: Row) -> None:
-        """Process a row of a record; frames within a drive are skipped."""
-        self.select_robot(row.robot)
-        if not (row.phase == self._phase and row.phase in DRIVES):
-            self.observe(row.observation, row.flags, reward=row.reward)
-            self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
+    def take_row(self, row: Row, tiles: Tiles | None = None) -> None:
+        """Learn from the transition to a row, unless that was done (`is_observed`), and store its action.
+
+        Every row of any stream comes here, of a life as of a recording. Frames within a drive are
+        skipped. `tiles` are those of its observation, from `encode`; None to encode it here.
+        """
+        if row.robot != self.robot:
+            self.select_robot(row.robot)
+        if row.phase == self._phase and row.phase in DRIVES:
+            self.is_observed = False
+            return
+        if not self.is_observed:
+            self.observe(row.observation, row.flags, tiles, reward=row.reward)
+        self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
 
     def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:
         """Return the policy that an excursion follows; None if no question of this Horde has it."""

@@ -173,7 +173,6 @@ class Life:
         )
         self.robots = [first_robot]
         self.robot_stream = first_robot
-        self._robot = 0
         self.horde = horde
         self.student = StreamLearner(horde, self.interface, excursions)
         self._set_excursion_policies()
@@ -205,11 +204,10 @@ class Life:
     @property
     def robot(self) -> int:
         """Number of the robot whose turn it is."""
-        return self._robot
+        return self.robot_stream.number
 
     @robot.setter
     def robot(self, number: int) -> None:
-        self._robot = number
         self.robot_stream = self.robots[number]
 
     @property
@@ -248,11 +246,6 @@ class Life:
         return float(self.robot_stream.info_fields["t"])
 
     @property
-    def is_observed(self) -> bool:
-        """True if the student has observed the current observation."""
-        return self.robot_stream.is_observed
-
-    @property
     def is_before_drive(self) -> bool:
         """True if a drive to the centre or the dock is next; it may begin late without harm to learning."""
         return self.robot_stream.is_before_drive
@@ -285,7 +278,6 @@ class Life:
     def set_position(self, step: int) -> None:
         """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
         self.counts.steps = step
-        self.robot_stream.is_observed = True
 
     def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
         """Continue a robot that cannot be restored after a gap, in `begin`, with other random numbers.
@@ -308,6 +300,7 @@ class Life:
         if not robot_stream.has_begun:
             self._drive(Phase.CENTRE, seed=int(robot_stream.rng.integers(2**31)))
             robot_stream.has_begun = True
+            self.student.is_observed = False
         if robot_stream.is_resumed:
             robot_stream.is_resumed = False
             robot_stream.flags |= Flag.RESUMED
@@ -382,7 +375,11 @@ class Life:
         self._end = self.steps + steps
         self._live()
         self._notify("at_end", self)
-        self._observe()
+        if not self.student.is_observed:
+            stream = self.robot_stream
+            self.student.observe(
+                stream.observation, stream.flags, self._encode(), reward=stream.reward
+            )
 
     def _live(self) -> None:
         while self.counts.steps < self._end and not self.is_stopped:
@@ -415,12 +412,16 @@ class Life:
         After the end of an episode, begin the next one.
         """
         robot_stream = self.robot_stream
-        self._worker.start(partial(self._learn, choice))
+        row = robot_stream.row(choice)
+        self._worker.start(partial(self.student.take_row, row, self._encode()))
+        result = None
         try:
             result = robot_stream.env.step(choice.action)
         finally:
             self._worker.join()
-        self._write(choice)
+            # Without a result `close` takes the row again, as the last one
+            self.student.is_observed = result is None
+        self._write(row)
         self._awaits_reply = True
         robot_stream.check_result(result)
         self._awaits_reply = False
@@ -440,13 +441,6 @@ class Life:
             self._depart(Choice(Phase.END, NO_ACTION, np.nan))
             robot_stream.excursions.cancel()
             self._drive(Phase.CENTRE)
-
-    def _learn(self, choice: Choice) -> None:
-        """Learn from the transition to the current observation, and store the action chosen there."""
-        self._observe()
-        self.student.set_action(
-            choice.phase, choice.action, choice.b, self.counts.steps, choice.policy
-        )
 
     def _dock(self) -> None:
         """Go to the dock and charge until the end of the run at most; stop the life if docking keeps failing."""
@@ -513,38 +507,14 @@ class Life:
             robot_stream.tiles = self.student.encode(robot_stream.observation, robot_stream.flags)
         return robot_stream.tiles
 
-    def _observe(self) -> None:
-        robot_stream = self.robot_stream
-        if not robot_stream.is_observed:
-            robot_stream.is_observed = True
-            self.student.observe(
-                robot_stream.observation,
-                robot_stream.flags,
-                self._encode(),
-                reward=robot_stream.reward,
-            )
-
     def _depart(self, choice: Choice) -> None:
         """Leave the current observation without an action."""
-        self._learn(choice)
-        self._write(choice)
+        row = self.robot_stream.row(choice)
+        self.student.take_row(row, self._encode())
+        self._write(row)
 
-    def _write(self, choice: Choice) -> None:
+    def _write(self, row: Row) -> None:
         """Record the row of the current observation and call `after_step`."""
-        robot_stream = self.robot_stream
-        row = Row(
-            step=self.counts.steps,
-            observation=robot_stream.observation,
-            action=choice.action,
-            b=choice.b,
-            phase=choice.phase,
-            flags=robot_stream.flags,
-            policy=choice.policy,
-            robot=self._robot,
-            reward=robot_stream.reward,
-            unix_s=robot_stream.unix_s,
-            **robot_stream.info_fields,
-        )
         if self.recorder is not None:
             self.recorder.write(row)
         event = StepEvent(row, self)

@@ -24,7 +24,7 @@ from horde_agent.life.excursions import (
 from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
-from horde_agent.record import Flag, Observation, Phase
+from horde_agent.record import Flag, Observation, Phase, Row
 from horde_agent.record.dtype import fields_in
 from horde_agent.saving import (
     State,
@@ -59,7 +59,6 @@ _SAVED = (
     "has_begun",
     "flags",
     "reward",
-    "is_observed",
     "_follows_not_finite",
     "is_resumed",
 )
@@ -152,6 +151,7 @@ class RobotStream:
         excursions: As of `Life`.
         docking: As of `Life`.
         counts: Of all robots of the life; this robot adds its own.
+        number: Of the robot, from 0.
 
     Attributes:
         body: What the robot offers beyond Gymnasium's methods.
@@ -168,7 +168,6 @@ class RobotStream:
         unix_s: Wall clock when the current observation arrived, in seconds since 1970; NaN if
             unknown. It is not part of the state.
         tiles: Its active features, shape (n_active,), once it was encoded, else None.
-        is_observed: Whether the student has observed it.
 
     Raises:
         ValueError: If the behaviour cannot be one of this robot's.
@@ -184,6 +183,7 @@ class RobotStream:
         excursions: ExcursionConfig | None,
         docking: DockingConfig | None,
         counts: RobotCounts,
+        number: int = 0,
     ) -> None:
         _check_behaviour(behaviour, len(interface.actions))
         env = readable(env)
@@ -192,6 +192,7 @@ class RobotStream:
         self.rng = generator(rng)
         self.interface = interface
         self.counts = counts
+        self.number = number
         self.body = RobotBody(env)
         self.excursions = Excursions([], excursions)
         self.dockings = Dockings(
@@ -205,7 +206,6 @@ class RobotStream:
         self.reward = np.nan
         self.unix_s = np.nan
         self.tiles: Tiles | None = None
-        self.is_observed = False
         self._n_not_applied_in_a_row = 0
         # The observation before had a reading that was not finite
         self._follows_not_finite = False
@@ -238,6 +238,22 @@ class RobotStream:
             flags=self.flags,
         )
 
+    def row(self, choice: Choice) -> Row:
+        """Return the row of the current observation, with what was chosen there."""
+        return Row(
+            step=self.counts.steps,
+            observation=self.observation,
+            action=choice.action,
+            b=choice.b,
+            phase=choice.phase,
+            flags=self.flags,
+            policy=choice.policy,
+            robot=self.number,
+            reward=self.reward,
+            unix_s=self.unix_s,
+            **self.info_fields,
+        )
+
     def take(
         self,
         observation: Any,
@@ -247,7 +263,7 @@ class RobotStream:
         reward: float = np.nan,
         unix_s: float = np.nan,
     ) -> None:
-        """Make an observation the current one, not yet observed by the student.
+        """Make an observation the current one.
 
         `reward` is that of the step to it, NaN after a reset; `unix_s` the wall clock, NaN if
         unknown.
@@ -275,7 +291,6 @@ class RobotStream:
         self.observation = values
         self.flags = flags
         self.tiles = None
-        self.is_observed = False
         self.info_fields = info.row_fields
         self.reward = reward
         self.unix_s = unix_s
@@ -287,7 +302,6 @@ class RobotStream:
         """Make the current observation the first one after a gap, as if a drive had ended there."""
         self.flags = int(Flag.GAP)
         self.tiles = None
-        self.is_observed = False
         self.reward = np.nan
 
     def check_result(self, result: Sequence[Any]) -> None:

@@ -60,7 +60,8 @@ class Robots(Life):
                 f"and {len(rngs)} of them"
             )
         super().__init__(envs[0], horde, behaviours[0], rngs[0], **options)
-        for env, behaviour, rng in zip(envs[1:], behaviours[1:], rngs[1:], strict=True):
+        arguments = zip(envs[1:], behaviours[1:], rngs[1:], strict=True)
+        for number, (env, behaviour, rng) in enumerate(arguments, 1):
             robot_stream = RobotStream(
                 env,
                 behaviour,
@@ -69,6 +70,7 @@ class Robots(Life):
                 excursions=options.get("excursions"),
                 docking=options.get("docking"),
                 counts=self.counts,
+                number=number,
             )
             self.robots.append(robot_stream)
         self._set_excursion_policies()

@@ -312,7 +312,7 @@ class Whole:
             life.student.phase,
             life.robot_stream.flags,
             life.horde.n_waiting > 0,
-            life.is_observed,
+            life.student.is_observed,
         )
 
     def run(self, end: int) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
-from horde_agent.record import DRIVES, Flag, OnFault, Phase, Stream, log_fault, read_in_parts
+from horde_agent.record import Flag, OnFault, Phase, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
@@ -198,18 +198,14 @@ def replay_rows(
     for row in rows_of(since):
         student.select_robot(row.robot)
         last = student.phase
-        phase = Phase(row.phase)
-        if not (phase is last and phase in DRIVES):
-            if not (reached is None and learner.is_observed):
-                student.observe(row.observation, row.flags, reward=row.reward)
-            student.set_action(phase, row.action, row.b, row.step, row.policy)
+        student.take_row(row)
         if row.robot in robots or not is_first_counted:
             follows_step = last in _STEPS
             is_resumed = bool(row.flags & Flag.RESUMED)
             counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
             counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
         observer(student, row.step)
-        last = phase
+        last = Phase(row.phase)
         reached = row.step
         robots.add(row.robot)
     if reached is None:

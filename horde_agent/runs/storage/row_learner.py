@@ -11,7 +11,7 @@ from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot_stream import RobotCounts
 from horde_agent.runs.storage.resume import Resumption, change_questions, check_excursions
 from horde_agent.runs.storage.run import Run
-from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.saving import State, inner, nested
 
 
 class RowLearner:
@@ -22,7 +22,6 @@ class RowLearner:
         student: Learns, predicts and scores.
         sampler: Samples of the MSPBE.
         counts: Steps, gaps, and actions that were not applied.
-        is_observed: Whether the student has observed the next row, at a snapshot of a life.
     """
 
     def __init__(self, run: Run) -> None:
@@ -31,7 +30,6 @@ class RowLearner:
         self.student = StreamLearner(run.horde, run.interface, horizon)
         self.sampler = Sampler()
         self.counts = RobotCounts()
-        self.is_observed = False
         self._run = run
 
     @property
@@ -41,11 +39,7 @@ class RowLearner:
 
     def state(self) -> State:
         """Return everything that later learning depends on, under the names of `Life.state`."""
-        return nested(
-            student=self.student.state(),
-            counts=self.counts.state(),
-            current=attributes(self, "is_observed"),
-        )
+        return nested(student=self.student.state(), counts=self.counts.state())
 
     def resume(self, resumed: Resumption, excursions: Path) -> None:
         """Continue from a snapshot of a data set's run or of a life; without one, from the first row.
@@ -70,7 +64,6 @@ class RowLearner:
         """Continue from what `state` returned, or `Life.state`."""
         self.student.restore(inner(state, "student"))
         self.counts.restore(inner(state, "counts"))
-        put_back(self, inner(state, "current"), "is_observed")
 
 
 def load_state(learner: Life | RowLearner, run: Run, sampler: Sampler, state: State) -> None:
