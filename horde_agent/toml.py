@@ -33,7 +33,10 @@ def typed(value: Any, kind: Any) -> Any:
     is_whole = type(value) is float and value.is_integer()  # 6e4
     # Shards = 4
     if (base is Path and isinstance(value, str)) or (base in (float, str) and type(value) is int):
-        return base(value)
+        try:
+            return base(value)
+        except OverflowError:
+            raise ValueError("is a number of more than 300 digits") from None
     if type(value) is not base and not (base is int and is_whole):
         raise ValueError(f"must be {_KINDS[base]}, not {value!r}")
     return base(value)

@@ -1,9 +1,9 @@
 """The messages of a bag as bytes, in the order of their times; needs no ROS.
 
-`mcap` reads MCAP files; `rosbags` reads the `.bag` files of ROS 1 and the SQLite files and
-compressed folders of ROS 2. Both sort messages by the index of the file, so memory holds an index
-and the chunks that overlap in time. `rosbags`' AnyReader does the same for several files, but it
-refuses JSON and all of a bag in which one type is unreadable.
+`mcap` reads the chunks of MCAP files; `rosbags` reads the `.bag` files of ROS 1 and the SQLite files
+of ROS 2, and unpacks compressed folders. Messages are sorted by the index of the file, so memory
+holds an index and the chunks that overlap in time. `rosbags`' AnyReader does the same for several
+files, but it refuses JSON and all of a bag in which one type is unreadable.
 
 A file whose clock was set back is read in its own order, because sorting would mix the parts. An
 MCAP file without an index, because its recorder crashed, is read up to its last whole chunk, in its
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import heapq
 import weakref
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,9 @@ LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memo
 _RECORD_HEAD = 9  # bytes of the kind and length of a record of MCAP
 _FILE_ORDER = -1  # number of no connection: entries of the index of a ROS 1 bag as they stand in it
 _PLACE = attrgetter("chunk_pos", "offset")
+_CHUNK_PLACE = attrgetter("chunk_start_offset")
+_CHUNK_START = attrgetter("message_start_time")
+_TIME = attrgetter("time_ns")
 _T = TypeVar("_T")
 
 
@@ -142,7 +146,7 @@ class Bag:
         if any(_repeat(*pair, names) for pair in combinations(files, 2)):
             yield from chain.from_iterable(parts)
         else:
-            yield from heapq.merge(*parts, key=lambda message: message.time_ns)
+            yield from heapq.merge(*parts, key=_TIME)
 
     def first_messages(self, topics: Sequence[str], n_examples: int) -> dict[str, list[Message]]:
         """Return up to so many first messages of each topic that has one."""
@@ -165,10 +169,17 @@ class Bag:
 
 
 class _BagFile:
-    """One file, or one compressed folder of ROS 2, with what was lost of it."""
+    """One file, or a folder of ROS 2 with its metadata, and what was lost of it.
 
-    def __init__(self, reader: _Mcap | _Ros) -> None:
+    Args:
+        reader: Reads it.
+        folder: The compressed folder that holds the file; None without one.
+    """
+
+    def __init__(self, reader: _Mcap | _Ros, folder: _Ros | None = None) -> None:
         self._reader = reader
+        self._folder = folder
+        self._packed = folder or reader
         self.cut = ""
         try:
             contents = reader.contents()
@@ -189,7 +200,7 @@ class _BagFile:
 
     def _note_damage(self, damage: str) -> None:
         if damage:
-            self.cut = f"{self._reader.path.name} is damaged ({damage}): {self._reader.remedy}"
+            self.cut = f"{self._packed.path.name} is damaged ({damage}): {self._packed.remedy}"
 
     def messages(self, names: Sequence[str]) -> Iterator[Message]:
         """Yield the messages of some topics up to a cut."""
@@ -199,14 +210,16 @@ class _BagFile:
         try:
             for message in self._reader.messages(wanted):
                 n_read += 1
+                if self._folder is not None:
+                    self._folder.unpack(message)
                 yield message
         except Damage as error:
             self._note_damage(str(error))
             return
         if n_read < n_expected:
             self.cut = (
-                f"{self._reader.path.name} lacks {n_expected - n_read:,} of the {n_expected:,} messages that it "
-                f"counts: {self._reader.remedy}"
+                f"{self._packed.path.name} lacks {n_expected - n_read:,} of the {n_expected:,} messages that it "
+                f"counts: {self._packed.remedy}"
             )
 
 
@@ -253,20 +266,26 @@ def open_bag(path: Path) -> Bag:
 def _files_of(path: Path, reasons: list[str]) -> Iterator[_BagFile]:
     """Yield the files of a bag, and add to `reasons` why a folder may lack some."""
     if path.is_file():
-        yield _BagFile(_Mcap(path) if path.suffix.lower() == ".mcap" else _Ros(path))
+        yield _BagFile(_reader(path))
         return
     bags = _bags_in(path)
     if (path / _METADATA).is_file():
-        reader = _Ros(path)
-        folder = _BagFile(reader)
-        if reader.is_compressed:
-            yield folder
+        folder = _Ros(path)
+        reasons.append(_BagFile(folder).cut)
+        if folder.compression:
+            for file in folder.unpacked_files:
+                yield _BagFile(_reader(file), folder)
             return
-        reasons.append(folder.cut)
     elif all(bag.suffix.lower() == ".db3" for bag in bags):
         reasons.append(f"{_METADATA} is missing, so its recorder was not closed")
     for bag in bags:
         yield from _files_of(bag, reasons)
+
+
+def _reader(file: Path) -> _Mcap | _Ros:
+    if file.suffix.lower() == ".mcap":
+        return _Mcap(file)
+    return _Ros(file)
 
 
 def _bags_in(folder: Path) -> list[Path]:
@@ -309,18 +328,6 @@ def _each(items: Iterable[_T]) -> Iterator[_T]:
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-class _Order(NamedTuple):
-    """How the messages of a file are sorted by time.
-
-    Attributes:
-        is_sorted: Whether no message is behind an earlier one by more than is put in order.
-        restarted: The publishers whose clock was set back, by more than is put in order.
-    """
-
-    is_sorted: bool
-    restarted: set[int]
-
-
 @dataclass(slots=True)
 class _Clock:
     """The times of one publisher so far."""
@@ -333,18 +340,17 @@ class _Clock:
     is_set_back: bool = False
 
 
-def _order_of(times: Iterable[tuple[int, int]]) -> _Order:
-    """Return the order of messages, given by publisher and time in ns as they stand in the file.
+def _restarted(times: Iterable[tuple[int, int]]) -> set[int]:
+    """Return the publishers whose clock was set back, by more than is put in order.
 
     One message behind later ones is only late, and many jumps are a file whose order is none of
     time.
+
+    Args:
+        times: Publisher and time in ns of messages, as they stand in the file.
     """
     clocks: dict[int, _Clock] = {}
-    is_sorted = True
-    newest_ns = -(2**63)
     for publisher, time_ns in times:
-        is_sorted &= time_ns >= newest_ns - REORDERED_NS
-        newest_ns = max(newest_ns, time_ns)
         if publisher not in clocks:
             clocks[publisher] = _Clock(newest_ns=time_ns, previous_ns=time_ns)
         clock = clocks[publisher]
@@ -355,12 +361,11 @@ def _order_of(times: Iterable[tuple[int, int]]) -> _Order:
         clock.is_set_back |= is_back and clock.was_back
         clock.was_back = is_back
         clock.newest_ns = max(clock.newest_ns, time_ns)
-    restarted = {
+    return {
         publisher
         for publisher, clock in clocks.items()
         if clock.is_set_back and clock.n_jumps <= _MOST_JUMPS * clock.n_messages
     }
-    return _Order(is_sorted, restarted)
 
 
 # ---- MCAP ------------------------------------------------------------------------------------------------------------
@@ -384,6 +389,7 @@ class _Mcap:
         self._mcap = imported("mcap.reader", NEEDS_READERS)
         self._records = imported("mcap.records", NEEDS_READERS)
         self._data_stream = imported("mcap.data_stream", NEEDS_READERS)
+        self._stream_reader = imported("mcap.stream_reader", NEEDS_READERS)
 
     def contents(self) -> Contents:
         """Return what it holds; raise Damage if that cannot be read."""
@@ -440,64 +446,84 @@ class _Mcap:
     def messages(self, topics: Sequence[str]) -> Iterator[Message]:
         """Yield the messages of some topics; raise Damage where they end early.
 
-        They are in the order of their times within a second, or in that of the file if it has no
-        index or a clock was set back.
+        They are in the order of their times, or in that of the file if it has no index or a clock
+        was set back.
         """
-        if self.is_indexed and self._needs_sorting(topics):
-            messages = self._reader.iter_messages(topics)
-        else:
-            messages = self._in_file_order(topics)
-        for _, channel, message in _each(messages):
-            yield Message(channel.topic, message.log_time, message.data)
-
-    def _needs_sorting(self, topics: Sequence[str]) -> bool:
-        """Return whether messages are to be read by the index, in the order of their times.
-
-        If not, they stand in that order within a second, or a clock was set back. A topic of few
-        chunks is always found by the index. Raise BadInput if sorting needs too much memory.
-        """
-        channels = self._summary.channels
-        wanted = {number for number, channel in channels.items() if channel.topic in topics}
-        chunks = sorted(self._summary.chunk_indexes, key=lambda one: one.chunk_start_offset)
-        matching = [
+        if not self.is_indexed:
+            for _, channel, message in _each(self._in_file_order(topics)):
+                yield Message(channel.topic, message.log_time, message.data)
+            return
+        topic_names = {
+            number: channel.topic
+            for number, channel in self._summary.channels.items()
+            if channel.topic in topics
+        }
+        chunks = [
             chunk
-            for chunk in chunks
-            if wanted & chunk.message_index_offsets.keys() or not chunk.message_index_offsets
+            for chunk in sorted(self._summary.chunk_indexes, key=_CHUNK_PLACE)
+            if topic_names.keys() & chunk.message_index_offsets or not chunk.message_index_offsets
         ]
-        try:
-            order = _order_of(chain.from_iterable(self._times(one, wanted) for one in matching))
-        except Damage:  # of an index that only says how the file is sorted
-            order = _Order(is_sorted=False, restarted=set())
-        is_known = all(chunk.message_index_offsets for chunk in matching)
-        are_most = 2 * len(matching) > len(chunks)
-        # Those of a file read from its front are in memory
-        has_small_records = all(
-            one.length <= LARGEST_RECORD for one in self._summary.attachment_indexes
-        )
-        is_sorted = order.is_sorted and is_known and are_most
-        if has_small_records and (is_sorted or order.restarted):
-            return False
+        restarted = set[int]()
+        with suppress(Damage):  # of an index that only says how the file is sorted
+            restarted = _restarted(
+                chain.from_iterable(self._times(one, topic_names) for one in chunks)
+            )
+        if restarted:
+            for chunk in chunks:
+                yield from self._messages_in(chunk, topic_names)
+        else:
+            yield from self._by_time(chunks, topic_names)
+
+    def _by_time(self, chunks: Iterable[Any], topic_names: Mapping[int, str]) -> Iterator[Message]:
+        """Yield the messages of some channels in the order of their times; memory holds chunks that overlap in it.
+
+        Raise BadInput if they need too much memory.
+        """
+        self._refuse_overlap(chunks)
+        waiting: list[Message] = []
+        for chunk in sorted(chunks, key=_CHUNK_START):
+            n_due = bisect_left(waiting, chunk.message_start_time, key=_TIME)
+            yield from waiting[:n_due]
+            del waiting[:n_due]
+            waiting += self._messages_in(chunk, topic_names)
+            waiting.sort(key=_TIME)
+        yield from waiting
+
+    def _messages_in(self, chunk: Any, topic_names: Mapping[int, str]) -> Iterator[Message]:
+        """Yield the messages of some channels in a chunk, as they stand in it."""
+        with _reading():
+            content = self._record_at(chunk.chunk_start_offset, self._records.Chunk)
+            records = self._stream_reader.breakup_chunk(content, validate_crc=True)
+        for record in records:
+            if isinstance(record, self._records.Message) and record.channel_id in topic_names:
+                yield Message(topic_names[record.channel_id], record.log_time, record.data)
+
+    def _record_at(self, place: int, kind: Any) -> Any:
+        self._file.seek(place + _RECORD_HEAD)
+        return kind.read(self._data_stream.ReadDataStream(self._file))
+
+    def _refuse_overlap(self, chunks: Iterable[Any]) -> None:
+        """Raise BadInput if the chunks of the same time are too large for the memory."""
         changes = []
-        for chunk in matching:
-            changes.append((chunk.message_start_time, 1, chunk.uncompressed_size))
-            changes.append((chunk.message_end_time, 0, -chunk.uncompressed_size))
-        n_bytes = accumulate(change for _, _, change in sorted(changes))
-        if max(n_bytes, default=0) > LARGEST_OVERLAP:
+        for chunk in chunks:
+            n_bytes = chunk.uncompressed_size
+            if n_bytes <= LARGEST_OVERLAP:  # a larger one is damage, and not a matter of order
+                changes.append((chunk.message_start_time, 1, n_bytes))
+                changes.append((chunk.message_end_time, 0, -n_bytes))
+        n_overlapping = accumulate(change for _, _, change in sorted(changes))
+        if max(n_overlapping, default=0) > LARGEST_OVERLAP:
             raise BadInput(
                 f"{self.path} is so far from the order of time that sorting it needs more than "
                 f"{LARGEST_OVERLAP / 2**30:.3g} GiB of memory: `mcap sort {self.path.name} -o sorted.mcap` sorts it"
             )
-        return True
 
-    def _times(self, chunk: Any, wanted: set[int]) -> Iterator[tuple[int, int]]:
+    def _times(self, chunk: Any, topic_names: Mapping[int, str]) -> Iterator[tuple[int, int]]:
         """Yield channel and time of the messages of a chunk as they stand in it."""
         places = []
-        for number in wanted & chunk.message_index_offsets.keys():
+        for number in topic_names.keys() & chunk.message_index_offsets:
             with _reading():
-                self._file.seek(chunk.message_index_offsets[number] + _RECORD_HEAD)
-                index = self._records.MessageIndex.read(
-                    self._data_stream.ReadDataStream(self._file)
-                )
+                place = chunk.message_index_offsets[number]
+                index = self._record_at(place, self._records.MessageIndex)
             places += [(offset, number, time_ns) for time_ns, offset in index.records]
         places.sort()
         for _, number, time_ns in places:
@@ -536,25 +562,28 @@ def _mcap_topic(channel: Any, schema: Any, n_messages: int) -> Topic:
 
 
 class _Ros:
-    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or the folder of a compressed bag of ROS 2.
+    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or a folder of ROS 2, whose files are read one by one.
 
     Attributes:
         path: The file or folder.
         remedy: What helps against damage.
         is_indexed: True: the messages of one topic are found without reading the others.
-        is_compressed: Whether its files or messages are compressed, so that its files are read as one.
+        compression: Of a folder, what is compressed: "file" or "message"; None without it.
+        unpacked_files: Of a compressed folder, its files as they are read, which may be temporary.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.is_indexed = True
-        self.is_compressed = False
+        self.compression: str | None = None
+        self.unpacked_files: list[Path] = []
         self._is_ros1 = path.suffix.lower() == ".bag"
         if self._is_ros1:
             self._rosbags = imported("rosbags.rosbag1", NEEDS_READERS)
             self.remedy = f"`rosbag reindex {path.name}` writes an index"
         else:
             self._rosbags = imported("rosbags.rosbag2", NEEDS_READERS)
+            self._zstandard = imported("zstandard", NEEDS_READERS)
             self.remedy = (
                 f"`sqlite3 {path.name} .recover | sqlite3 recovered.db3` writes what it finds"
             )
@@ -576,7 +605,8 @@ class _Ros:
         weakref.finalize(self, self._reader.close)
         with _reading():
             if self.path.is_dir():
-                self.is_compressed = bool(self._reader.compression_mode)
+                self.compression = self._reader.compression_mode
+                self.unpacked_files = [one.path for one in self._reader.storage.storages]
             topics = _by_name(map(self._topic, self._reader.connections))
             start_ns = self._reader.start_time
             end_ns = self._reader.end_time
@@ -627,9 +657,15 @@ class _Ros:
                     raise Damage(f"a cell holds {type(cell).__name__}, expected {kind.__name__}")
             yield Message(connection.topic, time_ns, data)
 
+    def unpack(self, message: Message) -> None:
+        """Decompress a message of a folder in place if each is compressed; raise Damage if it cannot be."""
+        if self.compression == "message":
+            with _reading():
+                message.data = self._zstandard.ZstdDecompressor().decompress(message.data)
+
     @cached_property
     def _restarted(self) -> set[int]:
-        """The publishers whose clock was set back, as the file has them; of a compressed folder, none."""
+        """The publishers whose clock was set back, as the file has them."""
         pairs: Iterable[tuple[int, int]] = ()
         if self._is_ros1:
             pairs = (
@@ -637,11 +673,11 @@ class _Ros:
                 for number, index in self._reader.indexes.items()
                 for entry in sorted(index, key=_PLACE)
             )
-        elif not self.is_compressed:
+        else:
             stored = _each(self._stored("topic_id, timestamp"))
             pairs = (pair for pair in stored if set(map(type, pair)) == {int})
         try:
-            return _order_of(pairs).restarted
+            return _restarted(pairs)
         except Damage:  # `messages` says so
             return set()
 

@@ -208,7 +208,12 @@ def number_at(message: Any, steps: Steps, *, may_be_short: bool = True) -> float
     if value is None:
         return float("nan")
     if isinstance(value, Real | np.bool_):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # JSON has whole numbers of any size
+            raise FieldError(
+                f"{_path(steps)} holds a number of more than 308 digits, which no reading can be"
+            ) from None
     if isinstance(value, str):
         raise FieldError(f"{_path(steps)} holds the text {value[:40]!r}, not a number")
     if _is_array(value):
@@ -271,7 +276,9 @@ def _walked(value: Any, path: str) -> Any:
     """Return what stands at names separated by dots; None if it is not there."""
     for name in path.split("."):
         value = _member(value, name)
-    return None if value is _ABSENT else value
+    if value is _ABSENT:
+        return None
+    return value
 
 
 def _is_array(value: Any) -> bool:

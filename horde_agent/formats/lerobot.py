@@ -15,8 +15,8 @@ Source: Cadene et al. (2024), LeRobot; format of version 3.0.
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,7 +149,8 @@ def _names_in(names: Any) -> list[str]:
 
 def _frames_per_second(info: Mapping[str, Any], where: Path) -> float:
     fps = info.get("fps")
-    if isinstance(fps, int | float) and not isinstance(fps, bool) and 0.0 < fps < math.inf:
+    is_number = isinstance(fps, int | float) and not isinstance(fps, bool)
+    if is_number and 0.0 < fps <= sys.float_info.max:
         return float(fps)
     raise BadInput(f"{where} must have fps, a number > 0, not {fps!r}")
 

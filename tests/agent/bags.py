@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,8 +148,10 @@ def write_sqlite(folder: Path, messages: Iterator[Recorded], compression: str = 
     return _write_ros2(folder / "sqlite", messages, "SQLITE3", compression)
 
 
-def write_mcap_folder(folder: Path, messages: Iterator[Recorded]) -> Path:
-    return _write_ros2(folder / "mcap", messages, "MCAP")
+def write_mcap_folder(
+    folder: Path, messages: Iterator[Recorded], compression: str = "NONE"
+) -> Path:
+    return _write_ros2(folder / "mcap", messages, "MCAP", compression)
 
 
 def write_mcap(folder: Path, messages: Iterator[Recorded]) -> Path:
@@ -204,6 +207,11 @@ WRITERS: dict[str, Writer] = {
     "ROS 2, SQLite": write_sqlite,
     "ROS 2, MCAP": write_mcap_folder,
     "one MCAP file": write_mcap,
+}
+COMPRESSED: dict[str, Writer] = {
+    "compressed messages, SQLite": partial(write_sqlite, compression="MESSAGE"),
+    "compressed file, SQLite": partial(write_sqlite, compression="FILE"),
+    "compressed file, MCAP": partial(write_mcap_folder, compression="FILE"),
 }
 COLUMNS = """
 period_s = 0.1

@@ -28,6 +28,7 @@ from horde_agent.record import Flag, Phase, read
 from horde_agent.refusals import BadInput
 from tests.agent.bags import (
     COLUMNS,
+    COMPRESSED,
     SECOND_NS,
     START_NS,
     WRITERS,
@@ -584,7 +585,7 @@ def test_stamps_that_jump_back_are_a_gap_and_both_parts_are_read(tmp_path: Path)
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 200]
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", [*WRITERS, *COMPRESSED])
 def test_a_recorder_s_clock_that_jumps_back_is_a_gap_in_every_kind_of_bag(
     kind: str, tmp_path: Path
 ) -> None:
@@ -600,7 +601,8 @@ def test_a_recorder_s_clock_that_jumps_back_is_a_gap_in_every_kind_of_bag(
         messages[i] = battery
     columns = f'period_s = 0.1\n[[channel]]\ntopic = "/odom"\nfield = "{speed}"\nmax_age_s = 0.05\n'
     columns += '[[channel]]\ntopic = "/battery"\nfield = "voltage"\nmax_age_s = 20.0\n'
-    table = open_bag_table(WRITERS[kind](tmp_path, iter(messages)), columns_file(tmp_path, columns))
+    write = (WRITERS | COMPRESSED)[kind]
+    table = open_bag_table(write(tmp_path, iter(messages)), columns_file(tmp_path, columns))
     rows = np.concatenate([part.rows for part in table])
     values = [*range(1, 100), *range(101, 200), *range(1001, 1100), *range(1101, 1200)]
     assert rows["observation"][:, 0].tolist() == values
@@ -705,6 +707,23 @@ def test_a_file_in_no_order_is_sorted_as_far_as_memory_can_hold_it(
         rows_of(bag, X_EACH_TENTH)
     in_order = json_bag(tmp_path, iter(messages), chunk_size=2_000)
     assert len(rows_of(in_order, X_EACH_TENTH)) == 200
+
+
+def test_a_whole_number_beyond_float64_is_no_reading(tmp_path: Path) -> None:
+    """JSON has numbers of any size. In the first messages it is refused, later it is a value that is missing."""
+    numbers = [1.0] * 200
+    bag = json_bag(
+        tmp_path,
+        sent("/x", [0.1 * i for i in range(200)], [*numbers[:100], 10**400, *numbers[101:]]),
+    )
+    table = open_bag_table(bag, columns_file(tmp_path, 'missing = "gap"\n' + X_EACH_TENTH))
+    assert sum(len(part.rows) for part in table) == 199
+    assert "1 messages have no value" in table.remarks[0]
+    bag = json_bag(tmp_path, sent("/x", [0.0, 0.1], [10**400, 1.0]))
+    with pytest.raises(BadInput, match="data holds a number of more than 308 digits"):
+        rows_of(bag, X_EACH_TENTH)
+    with pytest.raises(BadInput, match="no topic with numbers"):
+        draft_columns(json_bag(tmp_path, sent("/x", [0.0, 0.1], [10**400] * 2)))
 
 
 # ---- elements with names ---------------------------------------------------------------------------------------------

@@ -425,6 +425,20 @@ def test_a_row_that_is_terminated_and_truncated_is_what_the_columns_say() -> Non
         Columns.of({"period_s": 1.0, "channel": [{"column": "x"}], "both": "done"})
 
 
+@pytest.mark.parametrize(
+    ("period_s", "reason"),
+    [
+        (10**400, "period_s is a number of more than 300 digits"),
+        (0, "period_s must be > 0, not 0.0"),
+        (float("nan"), "period_s must be > 0, not nan"),
+    ],
+)
+def test_a_period_that_is_no_duration_is_refused(period_s: float, reason: str) -> None:
+    """TOML has whole numbers of any size."""
+    with pytest.raises(BadInput, match=reason):
+        Columns.of({"period_s": period_s, "channel": [{"column": "x"}]})
+
+
 def test_a_counter_without_a_number_is_refused_or_ends_nothing_in_a_dropped_row() -> None:
     table = limited(60)
     table["step"] = table["step"].astype(float)

@@ -507,6 +507,7 @@ def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
         ({"fps": None}, "info.json must have fps, a number > 0, not None"),
         ({"fps": "30"}, "info.json must have fps, a number > 0, not '30'"),
         ({"fps": 0}, "info.json must have fps, a number > 0, not 0"),
+        ({"fps": 10**400}, "info.json must have fps, a number > 0, not 1000"),
         (
             {"features": {"action": {"dtype": "float32", "shape": None}}},
             "the feature action must have a dtype",
