@@ -148,8 +148,8 @@ def _names_in(names: Any) -> list[str]:
 
 
 def _frames_per_second(info: Mapping[str, Any], where: Path) -> float:
-    fps = info.get("fps")
-    is_number = isinstance(fps, int | float) and not isinstance(fps, bool)
+    fps: Any = info.get("fps")
+    is_number = type(fps) in (int, float)
     if is_number and 0.0 < fps <= sys.float_info.max:
         return float(fps)
     raise BadInput(f"{where} must have fps, a number > 0, not {fps!r}")
