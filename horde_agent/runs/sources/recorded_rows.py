@@ -17,8 +17,8 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner, rows_of
-from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
+from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Flag, OnFault, Phase, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
@@ -179,7 +179,7 @@ class RecordedRows(Source):
 
 
 def replay_rows(
-    learner: Life | RowLearner,
+    learner: LearnedStream,
     since: Iterable[Stream],
     observer: RowObserver,
     *,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
-from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot_stream import RobotCounts
+from horde_agent.life.stream import LearnedStream
 from horde_agent.runs.storage.resume import Resumption, change_questions, check_excursions
 from horde_agent.runs.storage.run import Run
 from horde_agent.saving import State, inner, nested
@@ -66,7 +66,7 @@ class RowLearner:
         self.counts.restore(inner(state, "counts"))
 
 
-def load_state(learner: Life | RowLearner, run: Run, sampler: Sampler, state: State) -> None:
+def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State) -> None:
     """Restore a learner and its observers from a snapshot.
 
     Without a state, the learner is at its start, and only excursions that it recorded before are

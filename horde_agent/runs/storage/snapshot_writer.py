@@ -18,11 +18,11 @@ from typing import Any
 from horde_agent.cluster import ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
+from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.config import seconds
 from horde_agent.runs.storage.folder import digests
 from horde_agent.runs.storage.resume import Resumption
-from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.versions import own_version, versions
 from horde_agent.saving import State, nested
@@ -109,7 +109,7 @@ class SnapshotWriter(LifeHooks):
         if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
             self.take_snapshot(life)
 
-    def take_if_due(self, learner: RowLearner) -> None:
+    def take_if_due(self, learner: LearnedStream) -> None:
         """Take a snapshot if one is due and the previous one is written."""
         if self._is_due(learner.steps):
             self.take_snapshot(learner)
@@ -129,7 +129,7 @@ class SnapshotWriter(LifeHooks):
             return False
         return self._recorder is None or not self._recorder.is_paused
 
-    def take_snapshot(self, learner: Life | RowLearner) -> None:
+    def take_snapshot(self, learner: LearnedStream) -> None:
         """Copy the state now, and write it in a background thread."""
         self._taken_at = time.monotonic()
         self._join()
@@ -146,7 +146,7 @@ class SnapshotWriter(LifeHooks):
             self.take_last(life)
         self._before_cut = None
 
-    def take_last(self, learner: Life | RowLearner) -> None:
+    def take_last(self, learner: LearnedStream) -> None:
         """Copy the final state, for `finish`."""
         self._last = self._copied(learner)
 
@@ -165,7 +165,7 @@ class SnapshotWriter(LifeHooks):
         if self._thread is not None:
             self._thread.join()
 
-    def _copied(self, learner: Life | RowLearner) -> _Copy:
+    def _copied(self, learner: LearnedStream) -> _Copy:
         observers = {"sampler": self._sampler.state(), "watch": self._run.watch.state()}
         state = nested(life=learner.state(), **observers)
         n_lost = 0
