@@ -161,12 +161,17 @@ class RobotEmulator:
 
     def _cycle(self, look: bool) -> tuple[bytes, bool]:
         """Run the robot for one tick; return its output after faults, and whether its parity is wrong."""
-        self._faults.tick()
-        if self._absent or self._faults.is_on("unplug"):
-            self.update_plugs()
+        is_faulty = self._faults.is_active or bool(self._absent)
+        if is_faulty:
+            self._faults.tick()
+            if self._absent or self._faults.is_on("unplug"):
+                self.update_plugs()
         data = b""
         for line in self.lines:
             data += line.read()
+        if not is_faulty:
+            self.robot.receive(data)
+            return self.robot.cycle(look), False
         self.robot.receive(*self._faults.damage_input(data))
         return self._faults.damage_output(self.robot.cycle(look))
 

@@ -33,6 +33,9 @@ class LineFaults:
         robot: The robot: `n_cycles`, `is_hung`, and `hang()`, which restarts its program.
         rates: Rates of random faults, per second of the robot's time.
         rng: Source of times, places and durations.
+
+    Attributes:
+        is_active: A fault may come, is on, or waits for traffic: otherwise a tick needs none of this.
     """
 
     kinds: tuple[str, ...] = (
@@ -97,6 +100,7 @@ class LineFaults:
         self._rng = rng
         self._share = [rates.get(kind, 0.0) * self.tick_s for kind in self.kinds]
         self._is_random = any(self._share)
+        self.is_active = self._is_random
         self._pending: list[str] = []  # damage that waits for traffic
         self._ends: dict[str, int] = {}  # tick at which a lasting fault ends
 
@@ -130,6 +134,7 @@ class LineFaults:
             raise ValueError(f"unknown fault {kind!r}; choose one of {', '.join(self.counts)}")
         if for_s is not None and not for_s > 0.0:
             raise ValueError(f"for_s must be positive, not {for_s}")
+        self.is_active = True
         if kind in DAMAGE:
             if len(self._pending) < MAX_PENDING:
                 self._pending.append(kind)
@@ -162,6 +167,7 @@ class LineFaults:
             ):
                 if draw < share:
                     self.inject(kind)
+        self.is_active = self._is_random or bool(self._ends or self._pending)
 
     def damage_input(self, data: bytes) -> tuple[bytes, int]:
         """Return a tick's bytes from the host as they arrive at the robot, and the error flags set."""

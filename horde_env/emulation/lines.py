@@ -57,21 +57,13 @@ class Line(ABC):
         """Remove the line for good. Closing twice does nothing."""
         self.unplug()
 
+    @abstractmethod
     def read(self) -> bytes:
-        """Return the bytes received from the host."""
-        return self._receive()
-
-    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  only the driver checks the parity
-        """Send bytes to the host; those without room are lost."""
-        self._send(data)
+        """Return the bytes received from the host, without blocking."""
 
     @abstractmethod
-    def _receive(self) -> bytes:
-        """Return the available bytes without blocking."""
-
-    @abstractmethod
-    def _send(self, data: bytes) -> None:
-        """Write bytes without blocking."""
+    def write(self, data: bytes, bad_parity: bool = False) -> None:
+        """Send bytes to the host without blocking; those without room are lost."""
 
     def _disconnect(self) -> None:  # noqa: B027  a pseudo terminal cannot
         """Disconnect the host."""
@@ -123,14 +115,16 @@ class PtyLine(Line):
         self.unplug()
         self._folder.cleanup()
 
-    def _receive(self) -> bytes:
+    def read(self) -> bytes:
+        """Return the bytes received from the host."""
         data = b""
         with contextlib.suppress(BlockingIOError):
             while self._robot >= 0:
                 data += os.read(self._robot, CHUNK)
         return data
 
-    def _send(self, data: bytes) -> None:
+    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  it has no parity
+        """Send bytes to the host."""
         if data and self._robot >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.write(self._robot, data)
@@ -178,14 +172,16 @@ class SocketLine(Line):
             self._server.close()
             self._server = None
 
-    def _receive(self) -> bytes:
+    def read(self) -> bytes:
+        """Return the bytes received from the host."""
         self._accept()
         self._fill()
         data = bytes(self._inbox)
         self._inbox.clear()
         return data
 
-    def _send(self, data: bytes) -> None:
+    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  it has no parity
+        """Send bytes to the host, with those left over from before."""
         self._accept()
         if self._client is None:
             return

@@ -137,12 +137,14 @@ class MemoryLine(Line):
         self._is_plugged = False
         self._disconnect()
 
-    def _receive(self) -> bytes:
+    def read(self) -> bytes:
+        """Return the bytes that the host has written."""
         data = bytes(self.inbox)
         self.inbox.clear()
         return data
 
-    def _send(self, data: bytes) -> None:
+    def write(self, data: bytes, bad_parity: bool = False) -> None:  # noqa: ARG002  it has no parity
+        """Send bytes to the host."""
         if self.port is not None and not self.port.is_lost:
             self.port.received += data
 
