@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+from typing import Any
+
 import numpy as np
 import pytest
 
+from horde_env.emulation.emulator import RobotEmulator
+from horde_env.emulation.lockstep import MemoryLine, MemoryPort
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.emulator.emulator import LASTING_S, Faults
 from horde_env.robots.critterbot.emulator.microcontroller import FRAMING, PARITY, Microcontroller
@@ -171,3 +176,66 @@ def test_a_lasting_fault_lasts_as_long_as_it_is_told() -> None:
             faults.tick()
             assert faults.is_on(kind) == (k < 30)
             controller.cycle(look=False)
+
+
+# ---- an emulator enters its faults only while there are any ------------------------------------
+
+
+class Talker:
+    """A robot that sends the same bytes in each tick."""
+
+    is_hung = False
+    machine = None
+
+    def __init__(self) -> None:
+        self.n_cycles = 0
+        self.words = bytes(83)
+
+    def receive(self, data: bytes, errors: int = 0) -> None:
+        pass
+
+    def cycle(self, look: bool) -> bytes:
+        self.n_cycles += 1
+        return self.words
+
+
+def talk(emulator: RobotEmulator, port: MemoryPort, n: int) -> list[int]:
+    """Return the number of bytes that arrive at the host in each of `n` ticks."""
+    sizes = []
+    for _ in range(n):
+        emulator.advance()
+        sizes.append(len(port.received))
+        port.received.clear()
+    return sizes
+
+
+def faultless(line: MemoryLine) -> RobotEmulator:
+    """Return the emulator of a talker without random faults."""
+    talker: Any = Talker()
+    faults = Faults(talker, {}, np.random.default_rng(0))
+    emulator = RobotEmulator(talker, faults, repeat(0.0), Faults.tick_s)
+    emulator.add(line)
+    return emulator
+
+
+def test_a_stall_on_request_lasts_its_ticks_in_a_robot_without_random_faults() -> None:
+    """5 of 12 ticks; if a fault were forgotten after its first tick, 1."""
+    line = MemoryLine()
+    port = line.connect("")
+    emulator = faultless(line)
+    assert talk(emulator, port, 3) == [83] * 3
+    emulator.inject("stall", for_s=0.05)
+    assert talk(emulator, port, 12) == [0] * 5 + [83] * 7
+    emulator.inject("stall", for_s=0.02)
+    assert talk(emulator, port, 3) == [0, 0, 83]
+
+
+def test_damage_on_request_waits_for_the_words_of_a_silent_robot() -> None:
+    line = MemoryLine()
+    port = line.connect("")
+    emulator = faultless(line)
+    emulator.robot.words = b""
+    emulator.inject("loss")
+    assert talk(emulator, port, 4) == [0] * 4
+    emulator.robot.words = bytes(83)
+    assert talk(emulator, port, 2) == [82, 83]
