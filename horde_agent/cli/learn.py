@@ -58,10 +58,10 @@ from horde_agent.runs.storage.resume import (
     RequestedChanges,
     Resumption,
     refuse_over,
+    resume_settings,
     resumption,
 )
 from horde_agent.runs.storage.run import HeaderEnv, make_run
-from horde_agent.runs.storage.saved_run import open_run, resume_settings
 from horde_agent.runs.warm import CompileNotice
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.trace_growth import unsafe_rules
@@ -78,7 +78,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     is_run = config.backend == "replay" and is_life(run_of(config.log))
     if is_run:
         config = replace(config, log=run_of(config.log))
-        config = open_run(RunFolder(Path(str(config.log)))).settings_of_replay(config)
+        config = config.replaying(RunFolder(Path(str(config.log))).sound_settings())
     is_open = config.questions is None
     config = resolve(config)
     prepare: Prepare = _robot
@@ -183,7 +183,7 @@ def _resuming(
         raise BadInput(
             f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
         )
-    refuse_over(folder, resumed, config.steps, folder.last_row().step)
+    refuse_over(folder, resumed, config.steps, folder.extent(may_be_empty=True).last_step)
     requested = None
     if command.add is not None or command.remove is not None:
         requested = RequestedChanges(

@@ -27,7 +27,6 @@ from horde_agent.runs.config import is_life, run_of
 from horde_agent.runs.sources.data_set import open_data_set
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import HeaderEnv
-from horde_agent.runs.storage.saved_run import read_extent
 from horde_agent.scoring.episodes import Episodes
 from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats, Integers
@@ -77,7 +76,7 @@ def read_recorded(
                 f"{name} is a run, which describes its columns itself: leave out --columns"
             )
         folder = RunFolder(run)
-        header = read_extent(folder).header
+        header = folder.extent().header
         return recorded_data(name, _joined(read_in_parts(folder.life)), header, horizon=horizon)
     table = open_data_set(data, columns, counts_each_reward=True)
     if table.columns.action is None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -55,6 +55,9 @@ MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
 DTYPE = "float32"
 """Of the weights of a run."""
+IN_PYTHON = "python"
+"""`questions` in the settings of a run whose questions are Python objects."""
+GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
 
 
 def _shown(metavar: str, default: str | None = None, help: str | None = None) -> Any:
@@ -261,16 +264,50 @@ class LearnConfig:
         """True if steps must meet deadlines."""
         return self.realtime or self.backend in (*ONE_AT_A_TIME, "emulated")
 
+    @property
+    def of_one_horde(self) -> LearnConfig:
+        """The settings for one Horde: it learns the same weights as shards, bit for bit."""
+        return replace(self, shards=None, ray=None)
 
-def time_name(backend: str, period_s: float, *, has_columns: bool = False) -> str:
+    def replaying(self, recorded: LearnConfig) -> LearnConfig:
+        """Return these settings for learning from the recording of a run with the settings `recorded`.
+
+        The horizon is taken from that run; so are questions and seed, unless these settings name
+        questions, and the offset, the averages, no rarity and the features, unless these name
+        them: the recording gives the weights that its run had.
+
+        Raises:
+            BadInput: If the questions of that run were given in Python, and these name none.
+        """
+        config = self
+        if config.questions is None:
+            question_source = recorded.questions or "excursions"
+            if question_source == IN_PYTHON:
+                raise BadInput(f"{GIVEN_IN_PYTHON}, or name other --questions")
+            config = replace(config, questions=question_source, seed=recorded.seed)
+        if config.offset is None and not config.paper:
+            config = replace(config, offset=recorded.offset)
+        if config.average is None and not config.paper:
+            config = replace(config, average=recorded.average)
+        if config.rarity is None and not recorded.rarity:
+            config = replace(config, rarity=False)
+        if config.features is None and not config.paper:
+            config = replace(config, features=recorded.features)
+        # There is no live page of a recording
+        return replace(config, horizon=recorded.horizon, watch=False)
+
+
+def time_name(settings: Mapping[str, Any], period_s: float) -> str:
     """Return what the steps of a run times its period are called: the robot's time, or that of the data.
 
     It is "" for an environment without a period of its own, whose steps have no duration; Interface
-    gives it one of 1 s. `has_columns` is whether a log is any robot's, described by columns.
+    gives it one of 1 s. `settings` are those of the run, as in config.toml.
     """
+    backend = settings.get("backend")
     if backend == "gymnasium" and period_s == 1.0:
         return ""
-    if backend in ("gymnasium", "data") or has_columns:
+    # A log with columns is any robot's
+    if backend in ("gymnasium", "data") or settings.get("columns") is not None:
         return "time"
     return "robot time"
 
@@ -414,6 +451,12 @@ def _offset_of(offset: str) -> float | Literal["mean", "reading"]:
     )
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the contents of a TOML file of settings, unchecked; raise OSError or ValueError if it cannot be read."""
+    # Some editors write a byte order mark
+    return parsed_toml(path.read_text(encoding="utf-8-sig"))
+
+
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
@@ -421,8 +464,7 @@ def read_config(path: Path) -> LearnConfig:
     file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        # Some editors write a byte order mark
-        table = parsed_toml(path.read_text(encoding="utf-8-sig"))
+        table = read_settings(path)
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except OSError as error:

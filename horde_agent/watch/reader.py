@@ -77,18 +77,10 @@ class RunReader:
             "actions": header.get("actions", []),
             "period_s": header.get("period_s", 1.0),
             "total_steps": None,
-            "time_name": self._time_name(header),
+            "time_name": time_name(self._run.settings(), float(header.get("period_s", 1.0))),
             "picture": {},
             "questions": [{"name": name} for name in names],
         }
-
-    def _time_name(self, header: dict[str, Any]) -> str:
-        settings = self._run.settings()
-        return time_name(
-            str(settings.get("backend", "")),
-            float(header.get("period_s", 1.0)),
-            has_columns="columns" in settings,
-        )
 
     def record(self, n: int = SHOWN) -> Stream:
         """Return the last `n` rows of the recording, none without one; raise BadInput if it cannot be read."""
@@ -516,7 +508,7 @@ def export_scalars(
     """
     reader = RunReader(run)
     place = out or RunFolder(run).exported / "tensorboard"
-    began_s = RunFolder(run).began().timestamp()
+    began_s = RunFolder(run).events.read().began.timestamp()
     if not began_s:
         say("the time at which the run began is unknown: times are counted from 1970-01-01")
     sink = ScalarSink(place, began_s, float(reader.facts()["period_s"]))

@@ -458,7 +458,7 @@ def test_a_flipped_end_of_line_of_the_events_is_corrected(
     letter: bytes, bit: int, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It joins two lines, or cuts one in two."""
-    RunFolder(run).log_event({"step": 1200, "event": "questions", "remove": ["*/J"]})
+    RunFolder(run).events.append({"step": 1200, "event": "questions", "remove": ["*/J"]})
     file = run / "log" / "events.jsonl"
     sound = file.read_bytes()
     flip(file, sound.index(letter), bit)

@@ -656,7 +656,7 @@ def test_each_file_becomes_a_table_of_its_days(tmp_path: Path) -> None:
     folder.log.mkdir()
     event = {"step": 0, "event": "began", "time": "2026-02-28T23:59:58+00:00"}
     checksum = crc32(json.dumps(event).encode())
-    folder.events.write_text(json.dumps({**event, "crc": checksum}) + "\n")
+    folder.events.path.write_text(json.dumps({**event, "crc": checksum}) + "\n")
     recorder = Recorder(3, folder.life, {"period_s": 0.1}, segment_s=3.0)
     for step in range(70):
         observation = np.full(3, step, dtype=np.float32)

@@ -80,9 +80,9 @@ def raised() -> list[tuple[str, ...]]:
 def test_an_event_says_when_a_demon_diverged() -> None:
     """It is found at step 20, when no step is queued any more, though it diverged at step 10; once."""
     logged: list[dict[str, Any]] = []
-    folder: Any = SimpleNamespace(log_event=logged.append)
+    log: Any = SimpleNamespace(append=logged.append)
     recorder: Any = SimpleNamespace(is_redoing=False, n_rows=8)
-    events = Events(folder, recorder)
+    events = Events(log, recorder)
     for step, n_waiting, n_diverged in ((0, 0, 0), (10, 3, 1), (20, 0, 1), (30, 0, 1)):
         horde = SimpleNamespace(n_waiting=n_waiting, n_diverged=n_diverged)
         look(events, step, [0.5], horde=horde)

@@ -17,7 +17,7 @@ from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, read_config, resolve
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.saved_run import open_run
+from horde_agent.runs.storage.run import open_run
 from horde_agent.tiles import TileCoder
 from tests.agent.commands import QUESTIONS, horde, refused, summary_of
 from tests.agent.kills import differences
@@ -283,7 +283,7 @@ def test_a_run_with_pairs_resumes_and_replays_to_the_bit(life: str, tmp_path: Pa
     replayed = tmp_path / "replayed"
     words = "--questions nexting --seed 9"
     assert horde(f"learn --backend replay --log {whole} {words} --out {replayed}") == 0
-    rebuilt = open_run(RunFolder(replayed)).build()
+    rebuilt = open_run(RunFolder(replayed))
     assert rebuilt.interface.coder.layout == ROBOT.with_pairs(12, seed=1).coder.layout
     first_pair = " and ".join(rebuilt.interface.pairs[0])
     assert f"12 tilings are over random pairs of channels: {first_pair}, " in (

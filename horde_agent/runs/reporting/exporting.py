@@ -46,8 +46,8 @@ from horde_agent.record.segments import KEYS_OF_FILE, read_header, started_files
 from horde_agent.refusals import BadInput, imported
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.resume import open_trained
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.saved_run import SavedRun, is_reward_known, open_run
 from horde_agent.runs.storage.staging import publish, remove_leftover, staging_folder
 
 FORMATS = ("parquet", "mcap", "minari", "lerobot")
@@ -131,12 +131,12 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
         days = _Days(folder, out, console)
         written = days.write(tables)
         beside = []
-        if folder.events.is_file():
+        if folder.events.path.is_file():
             beside.append(stage / f"{out.name}-events.parquet")
-            _write_table(beside[-1], _event_columns(days.events))
+            _write_table(beside[-1], _event_columns(days.events.events))
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             names = {name: name for name in READ_FIELDS}
-            if not is_reward_known(folder.life):
+            if not _is_reward_known(folder.life):
                 del names["reward"]
             beside.append(stage / f"{out.name}-columns.toml")
             beside[-1].write_text(Columns.of_header(header, **names).to_toml(), encoding="utf-8")
@@ -159,11 +159,11 @@ class _Days:
         self._folder = folder
         self._out = out
         self._report = _reporter(console)
-        self.events, damaged = folder.sound_events()
-        if damaged:
-            self._report(folder.event_fault(damaged))
-        self._began = folder.began()
-        if 1 in damaged:
+        self.events = folder.events.read()
+        if self.events.damaged:
+            self._report(self.events.fault)
+        self._began = self.events.began
+        if 1 in self.events.damaged:
             self._report(
                 "the time at which the run began is unknown: days are counted from 1970-01-01"
             )
@@ -241,7 +241,7 @@ def _event_columns(events: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 def _trained(folder: RunFolder, console: Console) -> Run:
     """Return a run with the weights of its newest snapshot; raise BadInput if it has no usable one."""
-    run = open_run(folder).build_trained(console)
+    run = open_trained(folder, console)
     if run is None:
         raise BadInput(
             f"--predictions needs the weights of {folder.path}, which has no usable snapshot; leave it out"
@@ -316,7 +316,7 @@ def _to_mcap(folder: RunFolder, out: Path, console: Console, *, predictions: boo
             writer.finish()
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             staged_columns = stage / columns.name
-            text = columns_toml(header, is_reward_known=is_reward_known(folder.life))
+            text = columns_toml(header, is_reward_known=_is_reward_known(folder.life))
             staged_columns.write_text(text, encoding="utf-8")
             publish(staged_columns, columns)
         publish(staged, path)
@@ -332,10 +332,11 @@ def _write_life(
 ) -> None:
     """Write a recording in parts to an MCAP writer, with the predictions of a trained run if it is given."""
     report = _reporter(console)
-    events, damaged = folder.sound_events()
-    if damaged:
-        report(folder.event_fault(damaged))
-    times = RowTimes(folder.began(), resumes_of(events), float(header.get("period_s", 0.1)))
+    recorded = folder.events.read()
+    events = recorded.events
+    if recorded.damaged:
+        report(recorded.fault)
+    times = RowTimes(recorded.began, resumes_of(events), float(header.get("period_s", 0.1)))
     names: Sequence[str] = ()
     predict: Predict | None = None
     if trained is not None:
@@ -354,7 +355,7 @@ def _write_life(
             "its resumes.",
             markup=False,
         )
-        if 1 in damaged:
+        if 1 in recorded.damaged:
             report("the time at which the run began is unknown: times are counted from 1970-01-01")
 
 
@@ -368,10 +369,11 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     them. It is named horde/RUN-v0, and lies below the folder, for MINARI_DATASETS_PATH.
     """
     name = re.sub(r"[^\w-]", "-", folder.path.resolve().name)
-    saved = open_run(folder)
-    header = {key: value for key, value in saved.extent.header.items() if key not in KEYS_OF_FILE}
-    header.setdefault("b_known", not saved.is_log)
-    header["reward_known"] = is_reward_known(folder.life)
+    folder.sound_settings()  # raises BadInput: predictions would be of other settings
+    extent = folder.extent()
+    header = {key: value for key, value in extent.header.items() if key not in KEYS_OF_FILE}
+    header.setdefault("b_known", not folder.is_log())
+    header["reward_known"] = _is_reward_known(folder.life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -391,7 +393,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
             f"the Minari data set {namespace}/{data_set} exists in {place}; choose another --out"
         )
     with staging_folder(place) as stage:
-        run = _trained_run(saved, console)
+        run = _trained_run(folder, extent.n_rows, console)
         predict: Predict | None = None
         n_demons = 0
         if run is None:
@@ -409,16 +411,22 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     return place
 
 
-def _trained_run(saved: SavedRun, console: Console) -> Run | None:
+def _trained_run(folder: RunFolder, n_rows: int, console: Console) -> Run | None:
     """Return a run with the weights of the newest snapshot; None without one, or if predictions are too many."""
     try:
-        run = saved.build_trained(console)
+        run = open_trained(folder, console)
     except BadInput as error:
         console.print(str(error), markup=False)
         return None
-    if run is None or saved.extent.n_rows * run.horde.n_demons * 4 > _LARGEST_BYTES:
+    if run is None or n_rows * run.horde.n_demons * 4 > _LARGEST_BYTES:
         return None
     return run
+
+
+def _is_reward_known(recording: Path) -> bool:
+    """Return whether a row of a recording has a reward: data may have none."""
+    parts = read_in_parts(recording, on_fault=lambda _: None)
+    return any(np.isfinite(part.rows["reward"]).any() for part in parts)
 
 
 def _minari_bytes(folder: RunFolder, n_demons: int) -> int:

@@ -21,7 +21,7 @@ from horde_agent.html import section
 from horde_agent.life.timing import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import time_name
+from horde_agent.runs.config import read_settings, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_csv, read_json, read_lines, write_whole
@@ -32,7 +32,6 @@ from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
 from horde_agent.scoring.returns import MOST_REPEATED
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
-from horde_agent.types import parsed_toml
 
 T = TypeVar("T")
 
@@ -57,9 +56,7 @@ def write_report(path: Path) -> Path:
     if folder.missing_tables():
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = (
-        noted.read(folder.config, lambda file: parsed_toml(file.read_text(encoding="utf-8"))) or {}
-    )
+    config = noted.read(folder.config, read_settings) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_lines)
     stream = noted.read(folder.life, _read_stream)
@@ -72,12 +69,7 @@ def write_report(path: Path) -> Path:
     )
     noted.compare(folder, summary, n_excursions, questions)
     noted.compare_steps(folder, summary, stream, details.get("passes"))
-    try:
-        folder.refuse_changes()
-    except BadInput as error:
-        noted.sentences.append(f"{error}.")
-    if config and not isinstance(config.get("versions"), dict):
-        noted.sentences.append(f"{folder.config.name} is cut off before its versions.")
+    noted.sentences += [f"{fault}." for fault in folder.setting_faults()]
     results = [folder.summary, folder.details]
     named_time = _time_name(config, stream)
     question_files = [folder.questions]
@@ -305,7 +297,7 @@ def _time_name(config: Mapping[str, Any], stream: Stream | None) -> str:
     period_s = 1.0
     if stream is not None:
         period_s = float(stream.header.get("period_s", period_s))
-    return time_name(str(config.get("backend", "")), period_s, has_columns="columns" in config)
+    return time_name(config, period_s)
 
 
 def _headline(

@@ -27,10 +27,10 @@ from horde_agent.runs.log_nexting import known_returns
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows
-from horde_agent.runs.storage.folder import IMPORTED, RunFolder
+from horde_agent.runs.storage.event_log import IMPORTED
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import NEW, Resumption, resumption
-from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder
-from horde_agent.runs.storage.saved_run import open_run, read_extent
+from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder, open_run
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.tables import SessionOutcome
 
@@ -47,7 +47,7 @@ class DataSetSource(RecordedRows):
     """The rows of an imported data set, from where `resumed` says on."""
 
     def __init__(self, run: Run, resumed: Resumption = NEW) -> None:
-        extent = read_extent(run.folder)
+        extent = run.folder.extent()
         super().__init__(run, extent, resumed)
         self._estimate = extent.header.get("b_estimate")
         self._first_held_out = 0
@@ -166,7 +166,7 @@ def import_table(table: Table, run: Run) -> None:
                 table.check_fit()
                 break
     run.notes = table.notes
-    run.folder.log_event({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
+    run.folder.events.append({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
 
 
 def table_session(
@@ -201,12 +201,12 @@ def resumed_data_session(
     config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
     """Return a session that continues from its snapshot or from the first row; raise BadInput if all were learned."""
-    extent = read_extent(folder)
+    extent = folder.extent()
     resumed = resumption(folder)
     n_left = extent.n_rows * (config.passes or 1) - resumed.n_rows
     if folder.summary.is_file() and not n_left:
         raise BadInput(f"{folder.path} has learned from all {extent.n_rows:,} rows of its data set")
-    run = open_run(folder).build()
+    run = open_run(folder)
     for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
         console.print(note, highlight=False, soft_wrap=True)
     run.end_live_page()

@@ -25,10 +25,10 @@ from horde_agent.life.learner import predict_along
 from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import LearnConfig, resolve
+from horde_agent.runs.config import IN_PYTHON, LearnConfig, resolve
 from horde_agent.runs.sources.data_set import act_by, open_data_set, table_session
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.run import IN_PYTHON, HeaderEnv, Questions
+from horde_agent.runs.storage.run import HeaderEnv, Questions
 from horde_agent.types import Floats
 
 

@@ -25,11 +25,11 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
-from horde_agent.runs.storage.folder import IMPORTED, RunFolder
+from horde_agent.runs.storage.event_log import IMPORTED
+from horde_agent.runs.storage.folder import Extent, RunFolder
 from horde_agent.runs.storage.resume import NEW, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
-from horde_agent.runs.storage.saved_run import Extent, open_run
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -224,14 +224,15 @@ def replay_session(
     Raises:
         BadInput: If it cannot be read.
     """
-    recorded = open_run(RunFolder(Path(str(config.log))))
-    extent = recorded.extent
-    run = make_run(HeaderEnv(extent.header), config, folder, recorded=recorded.acting_settings)
-    for path in record_files(recorded.folder.life):
+    recorded = RunFolder(Path(str(config.log)))
+    acting = recorded.acting_settings()
+    extent = recorded.extent()
+    run = make_run(HeaderEnv(extent.header), config, folder, recorded=acting)
+    for path in record_files(recorded.life):
         try:
             os.link(path, folder.log / path.name)
         except OSError:
             shutil.copy2(path, folder.log / path.name)
-    folder.log_event({"step": 0, "event": IMPORTED, "row": extent.n_rows})
-    source = RecordedRows(run, extent, recording=recorded.folder.life)
+    folder.events.append({"step": 0, "event": IMPORTED, "row": extent.n_rows})
+    source = RecordedRows(run, extent, recording=recorded.life)
     return Session(source, console, signals)

@@ -18,8 +18,7 @@ from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import resumption
-from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.saved_run import SavedRun, as_bad_input, open_run
+from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.staging import publish, staging_folder
 from horde_agent.runs.warm import CompileNotice
 
@@ -35,8 +34,7 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
         BadInput: If there is no log or another necessary file.
         OSError: If the tables cannot be written.
     """
-    saved = open_run(folder)
-    run = saved.build()
+    run = open_run(folder)
     missing = folder.missing_tables()
     why = "lacks tables"
     if folder.has_gone_on():
@@ -48,15 +46,15 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
     with staging_folder(folder.excursions) as stage:
         excursions = stage / folder.excursions.name
         source: Source
-        if saved.is_log:
+        if folder.is_log():
             source = LogSource(run, excursions)
         else:
-            source = _rows_again(saved, run, excursions, console)
+            source = _rows_again(run, excursions, console)
         session = Session(source, console, missing=missing)
         try:
             with CompileNotice(console).installed():
                 session.begin()
-            with as_bad_input(folder):
+            with folder.reading():
                 summary = session.learn()
         except Unwritten as error:
             raise error.why from None
@@ -66,22 +64,23 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
     return summary
 
 
-def _rows_again(saved: SavedRun, run: Run, excursions: Path, console: Console) -> RecordedRows:
+def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:
     """Return the rows of a run, from its newest snapshot on if that is suitable.
 
     `run` is at its start; excursions are recorded in the file `excursions`, after copies of those
     before the snapshot.
     """
-    folder = saved.folder
-    n_rows = saved.extent.n_rows
-    if saved.config.backend == "data":
-        n_rows *= saved.config.passes or 1
+    folder = run.folder
+    extent = folder.extent()
+    n_rows = extent.n_rows
+    if run.config.backend == "data":
+        n_rows *= run.config.passes or 1
     try:
         resumed = resumption(folder)
         if resumed.state and resumed.shards is None and resumed.n_rows <= n_rows:
             for path in record_files(folder.excursions):
                 shutil.copy(path, excursions.parent)
-            source = RecordedRows(run, saved.extent, resumed, excursions)
+            source = RecordedRows(run, extent, resumed, excursions)
             on = f"from its snapshot at step {resumed.step:,} on: {n_rows - resumed.n_rows:,} rows"
             for note in (*resumed.notes, on):
                 console.print(note, highlight=False, soft_wrap=True)
@@ -90,5 +89,5 @@ def _rows_again(saved: SavedRun, run: Run, excursions: Path, console: Console) -
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         for path in record_files(excursions):
             path.unlink()
-        run = saved.build()  # its Horde may have a part of the snapshot
-    return RecordedRows(run, saved.extent, excursions=excursions)
+        run = open_run(folder)  # its Horde may have a part of the snapshot
+    return RecordedRows(run, extent, excursions=excursions)

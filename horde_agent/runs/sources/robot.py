@@ -102,7 +102,7 @@ class RobotSource(Source):
             has_tests = bool(self.life.excursions.policies)
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
             self.student.errors.table.record_to(run.folder.excursions)
-        self.life.observers.append(Events(run.folder, self.recorder))
+        self.life.observers.append(Events(run.folder.events, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.sampler, resumed, self.recorder)
         if requested is not None:
             self.snapshot_writer.pending = self._change
@@ -149,12 +149,12 @@ class RobotSource(Source):
         """Restore a resumed run; reset the robot, which may drive."""
         self.stop_listener.open(self.life.body.stop_options)
         if not self._resumed.number:
-            self.run.folder.log_event({"step": 0, "event": "began", "row": 0})
+            self.run.folder.events.append({"step": 0, "event": "began", "row": 0})
             self.life.begin()
             return
         event = self._restore()
         self.life.begin()
-        self.run.folder.log_resume(event)
+        self.run.folder.events.append(event, is_needed=True)
         self.recorder.open_last()
 
     def _restore(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class RobotSource(Source):
         changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
         change_questions(life, run.interface, run.folder, changes)
         for one in changes:
-            run.folder.log_event(
+            run.folder.events.append(
                 {"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one}
             )
         if checked.learns and checked.added is not None:
@@ -302,7 +302,7 @@ class RobotSource(Source):
             _log.warning(_NOT_CHANGED, life.steps)
         ended = self._ended(fault)
         event = {"step": life.steps, "event": "ended", "row": self.recorder.n_rows}
-        self.run.folder.log_event({**event, "why": ended.why, "cause": ended.cause.code})
+        self.run.folder.events.append({**event, "why": ended.why, "cause": ended.cause.code})
         robot = {name: getattr(life.counts, name) for name in ("gaps", *NOT_RECORDED)}
         details: dict[str, Any] = {
             "n_clipped": life.counts.n_clipped,

@@ -40,7 +40,7 @@ import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
-from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.event_log import EventLog
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0
@@ -58,8 +58,8 @@ _log = logging.getLogger(__name__)
 class Events(LifeHooks):
     """Observe a life and record its events; steps replayed after a resume are skipped."""
 
-    def __init__(self, folder: RunFolder, recorder: Recorder) -> None:
-        self._folder = folder
+    def __init__(self, log: EventLog, recorder: Recorder) -> None:
+        self._log = log
         self._recorder = recorder
         self._counts: dict[str, int] | None = None
 
@@ -81,7 +81,7 @@ class Events(LifeHooks):
             return
         for name, count in counts.items():
             if count > previous[name]:
-                self._folder.log_event(
+                self._log.append(
                     {"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1}
                 )
 

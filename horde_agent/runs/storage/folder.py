@@ -1,5 +1,10 @@
 """The folder of a run: settings, results and recording, all readable without this program (docs/runs.md).
 
+A `RunFolder` is where resume, report, replay, export, doctor and the live page begin. It reads files
+as they are, damaged ones too: each reader returns what is sound and what is damaged. What needs
+sound settings or rows (`sound_settings`, `extent`) raises BadInput with the damage. Nothing in it
+needs the compiler; `run.open_run` makes the Horde of a folder, which takes memory and kernels.
+
 A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
 the run, is written last. After a crash, `horde report` learns missing tables again from the log
 (`runs.sources.relearn`).
@@ -8,45 +13,70 @@ the run, is written last. After a crash, `horde report` learns missing tables ag
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from zlib import crc32
 
-from horde_agent.record import FORMAT, snapshots
-from horde_agent.record.segments import is_sealed, read_segment, record_files, started_files
+from horde_agent.record import FORMAT, header_of, snapshots
+from horde_agent.record.segments import read_segment, record_files, started_files
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import RECORDED, LearnConfig, written_settings
+from horde_agent.runs.config import (
+    RECORDED,
+    LearnConfig,
+    read_config,
+    read_settings,
+    written_settings,
+)
+from horde_agent.runs.storage.event_log import EventLog
 from horde_agent.runs.storage.files import next_free, read_json, unwritable, write_whole
 from horde_agent.runs.storage.versions import versions
 from horde_agent.toml import to_toml
-from horde_agent.types import parsed_toml
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-IMPORTED = "imported"
-"""The event after the last row of a data set or a log was written to the recording."""
 
+class Extent(NamedTuple):
+    """What a recording has.
 
-class LastRow(NamedTuple):
-    """The last sound row of a recording: how many rows there are with it, and its step; 0 for an empty log."""
+    Attributes:
+        header: It describes the robot (`run.record_header`).
+        n_rows: Number of rows up to the last sound one; 0 if there is none.
+        last_step: The step of that row.
+    """
 
+    header: dict[str, Any]
     n_rows: int
-    step: int
+    last_step: int
+
+
+class Sums(NamedTuple):
+    """The lines of sums.sha256.
+
+    Attributes:
+        digests: SHA-256 by the name of a file.
+        damaged: Lines that are none of a SHA-256 and a name.
+    """
+
+    digests: dict[str, str]
+    damaged: list[str]
 
 
 class RunFolder:
-    """The files of one run, by name."""
+    """A run in its folder: its files by name, and what they say.
+
+    Attributes:
+        path: The folder.
+        tables: The tables that every run has, in the order of writing, except the held-out scores.
+        events: What happened in the run.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,11 +92,19 @@ class RunFolder:
         self.mspbe_curve = path / "mspbe_curve.csv"
         self.traces = path / "traces.csv"
         self.held_out = path / "held_out.csv"
+        self.tables = (
+            self.details,
+            self.questions,
+            self.mspbe_curve,
+            self.traces,
+            self.learning_curve,
+            self.summary,
+        )
         self.sums = path / "sums.sha256"
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
         self.shards = path / "shards"
-        self.events = self.log / "events.jsonl"
+        self.events = EventLog(self.log / "events.jsonl")
         self.exported = path / "export"
         self.lock = path / ".lock"
         # While a robot is open: how to ask for its stop (`stop_request`)
@@ -141,63 +179,6 @@ class RunFolder:
                 return True
         return fcntl is None
 
-    def log_event(self, event: Mapping[str, Any]) -> None:
-        """Append an event to log/events.jsonl, unless the disk is full.
-
-        Each has `step`, `event` (its kind), `time` (UTC), further values, and `crc`, the CRC-32 of
-        these as JSON.
-        """
-        with suppress(OSError):
-            self._append_event(event)
-
-    def log_resume(self, event: Mapping[str, Any]) -> None:
-        """Append an event that must not be lost; raise BadInput if it cannot be written."""
-        try:
-            self._append_event(event, is_synced=True)
-        except OSError as error:
-            raise BadInput(unwritable(self.events, error)) from None
-
-    def _append_event(self, event: Mapping[str, Any], *, is_synced: bool = False) -> None:
-        entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        checksum = crc32(json.dumps(entry).encode())
-        with self.events.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**entry, "crc": checksum}) + "\n")
-            file.flush()
-            if is_synced:
-                os.fsync(file.fileno())
-
-    def sound_events(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the events that match their CRC-32, and the line numbers, from 1, of the others."""
-        events: list[dict[str, Any]] = []
-        damaged: list[int] = []
-        lines: list[bytes] = []
-        with suppress(OSError):
-            lines = self.events.read_bytes().splitlines()
-        for number, line in enumerate(lines, 1):
-            if is_sealed(line):
-                events.append(json.loads(line))
-            else:
-                damaged.append(number)
-        return events, damaged
-
-    def event_fault(self, damaged: Sequence[int]) -> str:
-        """Return a sentence, without a full stop, about the damaged lines of the events; "" if there are none."""
-        if not damaged:
-            return ""
-        numbers = ", ".join(map(str, damaged[:3]))
-        if len(damaged) > 3:
-            numbers += ", ..."
-        return (
-            f"{self.events.name} is damaged: {len(damaged)} of its lines (number {numbers}) do not match their CRC-32, "
-            "and are left out"
-        )
-
-    def n_resumes(self) -> int:
-        """Return the number of recorded resumes; a damaged line counts as one, so that no number is used twice."""
-        events, damaged = self.sound_events()
-        resumes = [event for event in events if event.get("event") == "resumed"]
-        return len(damaged) + len(resumes)
-
     def snapshot_facts(self) -> dict[str, Any]:
         """Return the facts of the newest readable snapshot; empty without one."""
         for path in snapshots.found(self.checkpoint):
@@ -206,71 +187,144 @@ class RunFolder:
                 return facts
         return {}
 
-    def refuse_changes(self) -> None:
-        """Raise BadInput if the settings or a question file are not those that the run began with.
+    # ---- settings ----------------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """Return the contents of config.toml, unchecked; empty if it cannot be read."""
+        with suppress(OSError, ValueError):
+            return read_settings(self.config)
+        return {}
+
+    def sound_settings(self) -> LearnConfig:
+        """Return the settings; questions of the run's own are those in the folder.
+
+        Raises:
+            BadInput: If the settings or the data set are not whole, or were changed.
+        """
+        if not self.config.is_file():
+            raise BadInput(f"{self.path} contains no run: config.toml is missing")
+        config = replace(read_config(self.config), out=self.path)
+        self.refuse_part()
+        faults = self.setting_faults()
+        if faults:
+            raise BadInput(faults[0])
+        if str(config.questions).endswith(".toml"):
+            config = replace(config, questions=str(self.question_file))
+        return config
+
+    def setting_faults(self) -> list[str]:
+        """Return sentences, without a full stop, about settings or questions that are not those at the beginning.
 
         The SHA-256 in the newest readable snapshot proves a file even if sums.sha256 is damaged.
         """
+        faults = []
+        settings = self.settings()
+        if settings and not isinstance(settings.get("versions"), dict):
+            faults.append(
+                f"{self.config} is cut off before its versions, so settings may be missing"
+            )
         digests_then = self.snapshot_facts().get("asked")
-        present = digests(self)
-        for name, digest in self.sealed().items():
+        present = self.digests()
+        for name, digest in self.sealed().digests.items():
             is_settings = name == self.config.name or (
                 name.startswith("questions") and name.endswith(".toml")
             )
             if not is_settings or present.get(name) == digest:
                 continue
             if digests_then is None or present.get(name) != digests_then.get(name):
-                raise BadInput(
+                faults.append(
                     f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
                     f"{self.sums.name}; restore it (`horde doctor` corrects a flipped bit), or start a new run with "
                     "these settings"
                 )
+        return faults
 
-    def sealed(self) -> dict[str, str]:
-        """Return the SHA-256 in sums.sha256 by file name; empty without the file."""
-        try:
-            text = self.sums.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return {}
-        matches = [re.fullmatch(r"([0-9a-f]{64})  (\S+)", line) for line in text.splitlines()]
-        return {match[2]: match[1] for match in matches if match is not None}
+    def acting_settings(self) -> LearnConfig:
+        """Return the settings of the run whose robot acted in this recording: this one, or that which it replayed.
 
-    def settings(self) -> dict[str, Any]:
-        """Return the contents of config.toml, unchecked; empty if it cannot be read."""
-        with suppress(OSError, ValueError):
-            return parsed_toml(self.config.read_text(encoding="utf-8-sig"))
-        return {}
+        If the folder of that run is gone, its mode is unknown: they are those of this run, with a
+        simulator.
 
-    def is_imported(self) -> bool:
-        """Return whether the recording was imported, as a whole, from a data set or a log.
-
-        The first event of such a run says so: if that line is damaged, the import was over.
+        Raises:
+            BadInput: As `sound_settings`.
         """
-        events, damaged = self.sound_events()
-        return 1 in damaged or any(event.get("event") == IMPORTED for event in events)
+        config = self.sound_settings()
+        if not self._has_replayed_a_run():
+            return config
+        try:
+            return RunFolder(Path(str(config.log))).acting_settings()
+        except BadInput:
+            return replace(config, backend="simulator")
+
+    def is_log(self) -> bool:
+        """Return whether the run learned from a log without actions."""
+        return self.settings().get("backend") == "replay" and not self._has_replayed_a_run()
+
+    def _has_replayed_a_run(self) -> bool:
+        settings = self.settings()
+        is_replay = settings.get("backend") == "replay" and "columns" not in settings
+        return is_replay and self.events.read().is_imported
 
     def refuse_part(self) -> None:
         """Raise BadInput if the run's data set was not imported as a whole."""
         is_data = self.settings().get("backend") == "data"
-        if is_data and record_files(self.life) and not self.is_imported():
+        if is_data and record_files(self.life) and not self.events.read().is_imported:
             raise BadInput(
                 f"{self.path} holds only a part of its data set, because the import was interrupted: remove the folder "
                 "and run the same `horde learn` again"
             )
 
-    def last_row(self) -> LastRow:
-        """Return the last sound row of the recording; raise ValueError or OSError if a file cannot be read."""
-        for file in reversed(started_files(self.life)):
-            segment = read_segment(file, FORMAT)
-            n = segment.n_whole
-            if n:
-                n_rows = int(segment.header.get("first", 0)) + n
-                return LastRow(n_rows=n_rows, step=int(segment.records["step"][n - 1]))
-        return LastRow(n_rows=0, step=0)
+    # ---- recording and tables ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn errors of reading the recording into BadInput."""
+        try:
+            yield
+        except BadInput:
+            raise
+        except FileNotFoundError:
+            raise BadInput(
+                f"{self.path} contains no finished run: there are neither tables nor a log in it"
+            ) from None
+        except (ValueError, LookupError, TypeError, OSError) as error:
+            raise BadInput(
+                f"{self.life} cannot be read, so it cannot be learned from again: {error}"
+            ) from None
+
+    def extent(self, *, may_be_empty: bool = False) -> Extent:
+        """Return header and length of the recording.
+
+        Raises:
+            BadInput: If it cannot be read, or has no row and must not be empty.
+        """
+        n_rows = 0
+        last_step = 0
+        with self.reading():
+            header = header_of(self.life)
+            for file in reversed(started_files(self.life)):
+                segment = read_segment(file, FORMAT)
+                if segment.n_whole:
+                    n_rows = segment.first + segment.n_whole
+                    last_step = int(segment.records["step"][segment.n_whole - 1])
+                    break
+        if not n_rows and not may_be_empty:
+            raise BadInput(f"{self.path} contains no finished run: its log is empty")
+        return Extent(header, n_rows, last_step)
+
+    def summarised_steps(self) -> int | None:
+        """Return the number of steps in the summary; None without one."""
+        try:
+            steps = read_json(self.summary).get("steps")
+        except (OSError, ValueError, RecursionError):
+            return None
+        if isinstance(steps, int):
+            return steps
+        return None
 
     def has_gone_on(self) -> bool:
         """Return whether the log has steps after the summary (still running, or killed after a resume)."""
-        summarised = lived_steps(self)
+        summarised = self.summarised_steps()
         if summarised is None or not self.mspbe_curve.is_file():
             return False
         # Recorded rows are in the log before learning begins: how far a run learned from them is in
@@ -278,36 +332,20 @@ class RunFolder:
         if self.settings().get("backend") in RECORDED:
             return False
         try:
-            return self.last_row().step > summarised
-        # An unreadable log cannot be learned from
-        except (ValueError, LookupError, TypeError, OSError):
+            return self.extent().last_step > summarised
+        except BadInput:  # an unreadable log cannot be learned from
             return False
 
     def missing_tables(self) -> list[Path]:
         """Return the missing tables: all if there is no summary, which is written last, or it has further steps."""
         if not self.summary.is_file() or self.has_gone_on():
-            return [
-                self.details,
-                self.questions,
-                self.mspbe_curve,
-                self.traces,
-                self.learning_curve,
-                self.summary,
-            ]
+            return [*self.tables]
         if not self.questions.is_file():
             return [self.questions]
         is_life = self.mspbe_curve.is_file()  # a replayed log has none
         if is_life and not self.learning_curve.is_file():
             return [self.learning_curve]
         return []
-
-    def began(self) -> datetime:
-        """Return the time at which the run began (UTC); 1970 if it is unknown."""
-        events, damaged = self.sound_events()
-        if 1 not in damaged:
-            with suppress(LookupError, TypeError, ValueError):
-                return datetime.fromisoformat(events[0]["time"])
-        return datetime.fromtimestamp(0, UTC)
 
     def sync_excursions(self) -> None:
         """Sync the written excursions to disk."""
@@ -321,20 +359,36 @@ class RunFolder:
         That of a settings or question file is the first one that was written: the run uses what it
         read then.
         """
-        sums = digests(self)
-        sums |= {name: digest for name, digest in self.sealed().items() if name in sums}
+        sums = self.digests()
+        sums |= {name: digest for name, digest in self.sealed().digests.items() if name in sums}
         if tables:
-            tables_there = (
-                self.summary,
-                self.details,
-                self.questions,
-                self.learning_curve,
-                self.mspbe_curve,
-                self.traces,
-                self.held_out,
-            )
-            sums |= {file.name: _digest(file) for file in tables_there if file.is_file()}
+            files = [*self.tables, self.held_out]
+            sums |= {file.name: _digest(file) for file in files if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the settings and question files, by file name."""
+        files = [
+            self.config,
+            *record_files(self.question_file),
+            *sorted(self.path.glob("questions-*.toml")),
+        ]
+        return {file.name: _digest(file) for file in files if file.is_file()}
+
+    def sealed(self) -> Sums:
+        """Return what sums.sha256 says; nothing without the file."""
+        sums = Sums(digests={}, damaged=[])
+        lines: list[str] = []
+        with suppress(OSError):
+            text = self.sums.read_text(encoding="utf-8", errors="replace")
+            lines = text.removesuffix("\n").split("\n")
+        for line in lines:
+            match = re.fullmatch(r"([0-9a-f]{64})  (\S+)", line)
+            if match is None:
+                sums.damaged.append(line)
+            else:
+                sums.digests[match[2]] = match[1]
+        return sums
 
     def give_back(self) -> None:
         """Remove the files of a run without a step; a folder that existed before stays."""
@@ -342,7 +396,7 @@ class RunFolder:
             self.excursions,
             self.question_file,
             self.config,
-            self.events,
+            self.events.path,
             self.lock,
             self.stop,
             self.sums,
@@ -354,16 +408,6 @@ class RunFolder:
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)
-
-
-def digests(folder: RunFolder) -> dict[str, str]:
-    """Return the SHA-256 of the settings and question files, by file name."""
-    files = [
-        folder.config,
-        *record_files(folder.question_file),
-        *sorted(folder.path.glob("questions-*.toml")),
-    ]
-    return {file.name: _digest(file) for file in files if file.is_file()}
 
 
 def _digest(file: Path) -> str:
@@ -385,14 +429,3 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):  # not empty
             folder.rmdir()
-
-
-def lived_steps(folder: RunFolder) -> int | None:
-    """Return the number of steps in the summary of a run; None without one."""
-    try:
-        steps = read_json(folder.summary).get("steps")
-    except (OSError, ValueError, RecursionError):
-        return None
-    if isinstance(steps, int):
-        return steps
-    return None

@@ -46,8 +46,13 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.examination import Examination
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import change_questions
-from horde_agent.runs.storage.run import HeaderEnv, make_run, new_life, recording_facts
-from horde_agent.runs.storage.saved_run import open_run
+from horde_agent.runs.storage.run import (
+    HeaderEnv,
+    make_run,
+    new_life,
+    open_run,
+    recording_facts,
+)
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 _NO_HEADER = (BadInput, ValueError, LookupError, TypeError, ImportError, OSError)
@@ -88,26 +93,26 @@ def correct_sums(run: Examination) -> None:
 def correct_summed_files(run: Examination) -> None:
     """Correct a flipped bit in settings, questions and tables, whose SHA-256 is known."""
     folder = run.folder
-    digests = folder.sealed() | folder.snapshot_facts().get("asked", {})
+    digests = folder.sealed().digests | folder.snapshot_facts().get("asked", {})
     for name, digest in digests.items():
         file = folder.path / name
         if Path(name).name != name or not file.is_file():
             continue
         content = file.read_bytes()
-        if hashlib.sha256(content).hexdigest() == digest:
+        if _has_sha256(digest, content):
             continue
-        right = _corrected_by_sha256(content, digest)
+        right = corrected(content, partial(_has_sha256, digest))
         if right is not None:
             run.replace(file, right, "a flipped bit was corrected by its SHA-256")
 
 
-def _corrected_by_sha256(content: bytes, digest: str) -> bytes | None:
-    return corrected(content, lambda tried: hashlib.sha256(tried).hexdigest() == digest)
+def _has_sha256(digest: str, content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == digest
 
 
 def correct_events(run: Examination) -> None:
     """Correct flipped bits in the lines of events, also one in the end of a line."""
-    events = run.folder.events
+    events = run.folder.events.path
     if not events.is_file():
         return
     lines = events.read_bytes().split(b"\n")
@@ -269,10 +274,10 @@ class _ExpectedHeaders:
     def _life(self) -> dict[str, Any] | None:
         """Header of rows of a run with the same settings, without a step; None if none can be made."""
         try:
-            saved = open_run(self._folder)
-            config = saved.settings_of_one_horde
+            config = self._folder.sound_settings().of_one_horde
             with closing(self._run.make_env(config)) as env:
-                run = make_run(env, config, self._folder, recorded=saved.replayed)
+                recorded = self._folder.acting_settings()
+                run = make_run(env, config, self._folder, recorded=recorded)
                 life, _ = new_life([env] * config.robots, run)
                 with closing(life):
                     facts = recording_facts(run, env, has_tests=_has_tests(env, life))
@@ -285,7 +290,7 @@ class _ExpectedHeaders:
         """Headers of all files of excursions, by name; none if they are unknown. Rows must have a sound first line."""
         try:
             header = header_of(self._folder.life)
-            run = open_run(self._folder).build(header)
+            run = open_run(self._folder, header)
             student = StreamLearner(run.horde, run.interface)
             with tempfile.TemporaryDirectory() as elsewhere:
                 excursions = Path(elsewhere) / self._folder.excursions.name

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from rich.console import Console
 
 from horde_agent import questions as families
 from horde_agent.cluster.sharded import check_snapshots
@@ -26,13 +29,22 @@ from horde_agent.life.learner import StreamLearner, check_questions, refuse_fed_
 from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
-from horde_agent.record.segments import file_at, read_header, record_numbers, started_files
+from horde_agent.record.segments import (
+    file_at,
+    read_header,
+    record_files,
+    record_numbers,
+    started_files,
+)
 from horde_agent.refusals import BadInput
-from horde_agent.runs.storage.folder import RunFolder, digests, lived_steps
+from horde_agent.runs.config import LearnConfig
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.versions import own_version
-from horde_agent.saving import State, untext
+from horde_agent.saving import State, inner, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
+_OF_HORDE = "life/student/horde"  # state of the demons, in a snapshot
 _SHARDED = "life/student/horde/facts/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
 
@@ -66,6 +78,26 @@ NEW = Resumption(state={})
 """The start of a new run."""
 
 
+def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
+    """Return the settings of a run to resume; raise BadInput if it replayed a log or has no recording."""
+    config = folder.sound_settings()
+    if config.backend == "replay":
+        raise BadInput(
+            f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again"
+        )
+    if not record_files(folder.life):
+        raise BadInput(
+            f"{folder.path} contains no run to resume: log/{folder.life.name} is missing"
+        )
+    if config.backend == "data" and steps is not None:
+        raise BadInput(
+            f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change"
+        )
+    if steps is None:
+        steps = config.steps
+    return replace(config, steps=steps)
+
+
 def resumption(folder: RunFolder) -> Resumption:
     """Return the newest intact snapshot whose rows are recorded.
 
@@ -73,13 +105,11 @@ def resumption(folder: RunFolder) -> Resumption:
         BadInput: If its format, the questions or the settings are others.
     """
     notes: list[str] = []
-    _, damaged_events = folder.sound_events()
-    if damaged_events:
-        notes.append(f"{folder.event_fault(damaged_events)}; each counts as a resume.")
-    if not folder.events.is_file():
-        notes.append(
-            f"{folder.events.name} is missing: resumes after the snapshot are not counted."
-        )
+    events = folder.events.read()
+    if events.damaged:
+        notes.append(f"{events.fault}; each counts as a resume.")
+    if not folder.events.path.is_file():
+        notes.append(f"{events.name} is missing: resumes after the snapshot are not counted.")
     n_recorded = _n_recorded(folder)
     for path in snapshots.found(folder.checkpoint):
         try:
@@ -106,7 +136,7 @@ def resumption(folder: RunFolder) -> Resumption:
                 "robot they are lost."
             )
             continue
-        present = digests(folder)
+        present = folder.digests()
         for name, digest in snapshot.facts["asked"].items():
             if present.get(name) != digest:
                 raise BadInput(
@@ -124,10 +154,10 @@ def resumption(folder: RunFolder) -> Resumption:
             lived_s=wall_s,
             steps=steps,
             shards=None if shard_settings is None else str(shard_settings["n_shards"]),
-            number=1 + max(snapshot.facts.get("n_resumes", 0), folder.n_resumes()),
+            number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
-    return Resumption(state={}, number=1 + folder.n_resumes(), notes=notes)
+    return Resumption(state={}, number=1 + events.n_resumes, notes=notes)
 
 
 def check_excursions(folder: RunFolder, resumed: Resumption) -> None:
@@ -160,7 +190,7 @@ def refuse_over(
     folder: RunFolder, resumed: Resumption, steps: int | None, recorded_steps: int
 ) -> None:
     """Raise BadInput if a run has taken and recorded all its steps, before any of its files is changed."""
-    written = min(lived_steps(folder) or 0, recorded_steps)
+    written = min(folder.summarised_steps() or 0, recorded_steps)
     if steps is not None and (written >= steps or resumed.step > steps):
         raise BadInput(
             f"{folder.path} has taken {max(written, resumed.step):,} steps, and --steps is {steps:,} in total: choose "
@@ -231,6 +261,29 @@ def change_questions(
             learner.add(named(questions, interface.names))
         else:
             learner.remove(one["remove"])
+
+
+def open_trained(folder: RunFolder, console: Console) -> Run | None:
+    """Return the run of a folder with the weights of its newest snapshot, to predict; None without a usable one.
+
+    A line on the console says from which step they are, or why there are none.
+
+    Raises:
+        BadInput: As `open_run`.
+    """
+    run = open_run(folder)
+    try:
+        resumed = resumption(folder)
+        if not resumed.state or resumed.shards is not None:
+            return None
+        change_questions(run.horde, run.interface, folder, resumed.changes)
+        run.horde.restore(inner(resumed.state, _OF_HORDE))
+    except (BadInput, ValueError, LookupError, OSError) as error:
+        console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
+        return None
+    for note in (*resumed.notes, f"from its snapshot at step {resumed.step:,}"):
+        console.print(note, highlight=False, soft_wrap=True)
+    return run
 
 
 class RequestedChanges(NamedTuple):

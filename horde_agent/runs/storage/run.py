@@ -1,7 +1,7 @@
 """Run: the Horde of a run, its life and its recording, built from its settings and the interface of its robot.
 
-The header of a recording describes the robot, so a Horde can be rebuilt and learn again without the
-robot.
+The header of a recording describes the robot, so the Horde of a folder can be made and learn again
+without the robot (`open_run`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ from horde_agent.life.worker import Worker
 from horde_agent.policies import Behaviour
 from horde_agent.record import Recorder, row_dtype
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import LearnConfig, learner_config, time_name
+from horde_agent.runs.config import (
+    GIVEN_IN_PYTHON,
+    IN_PYTHON,
+    LearnConfig,
+    learner_config,
+    time_name,
+)
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.folder import RunFolder
 
-IN_PYTHON = "python"
-"""`questions` in the settings of a run whose questions are Python objects."""
-GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
@@ -66,11 +69,7 @@ class Run:
     @property
     def time_name(self) -> str:
         """What the time of its steps is called; "" if they have no duration."""
-        return time_name(
-            self.config.backend,
-            self.interface.period_s,
-            has_columns=self.config.columns is not None,
-        )
+        return time_name(vars(self.config), self.interface.period_s)
 
     def end_live_page(self) -> None:
         """Describe the run for its live page, which shows no steps of recorded rows."""
@@ -82,6 +81,29 @@ class Run:
         """End the shards, if there are any; the demons cannot be used afterwards."""
         if self.shards is not None:
             self.shards.close()
+
+
+def open_run(folder: RunFolder, header: dict[str, Any] | None = None) -> Run:
+    """Return the run of a folder at its start, as one Horde and without its robot; nothing is written.
+
+    Args:
+        folder: Its folder.
+        header: Of its recording; read when None, from one with rows.
+
+    Raises:
+        BadInput: If its settings, its recording or its questions cannot be read or were changed.
+    """
+    config = folder.sound_settings().of_one_horde
+    header = header or folder.extent().header
+    try:
+        env = HeaderEnv(header)
+        return make_run(env, config, folder, recorded=folder.acting_settings())
+    except KeyError as error:
+        raise BadInput(
+            f"the header of {folder.life} lacks {error}, which learning from it requires"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{folder.life} cannot be learned from again: {error}") from None
 
 
 def make_run(
@@ -130,18 +152,22 @@ def make_run(
     mode: Mode = "deferred"
     if is_eager:
         mode = "eager"
+    options: dict[str, Any] = {
+        "n_features": interface.coder.n_features,
+        "n_active": interface.coder.n_active,
+        "config": learner_config(config),
+        "mode": mode,
+    }
     shards = None
     horde: Learner
     if config.shards is None:
-        horde = Horde(questions, mode=mode, **_horde_options(config, interface))
+        horde = Horde(questions, **options)
     else:
+        n_shards: int | Literal["auto"] = "auto"
+        if config.shards != "auto":
+            n_shards = int(config.shards)
         horde = shards = ShardedHorde(
-            questions,
-            mode=mode,
-            **_horde_options(config, interface),
-            shards=_n_shards(config),
-            address=config.ray,
-            folder=folder.shards,
+            questions, **options, shards=n_shards, address=config.ray, folder=folder.shards
         )
     notes = list(RobotBody(env).metadata.get("notes", ()))
     n_robots = settings_of_robot.robots
@@ -158,22 +184,6 @@ def _with_features(interface: Interface, config: LearnConfig) -> Interface:
         return features_of(config.features).added_to(interface, config.seed)
     except ValueError as error:
         raise BadInput(f"--features {config.features}: {error}") from error
-
-
-def _horde_options(config: LearnConfig, interface: Interface) -> dict[str, Any]:
-    """Return the arguments that a Horde has in this process and in shards."""
-    return {
-        "n_features": interface.coder.n_features,
-        "n_active": interface.coder.n_active,
-        "config": learner_config(config),
-    }
-
-
-def _n_shards(config: LearnConfig) -> int | Literal["auto"]:
-    """Return the number of shards."""
-    if config.shards is None or config.shards == "auto":
-        return "auto"
-    return int(config.shards)
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:

@@ -21,7 +21,6 @@ from horde_agent.life.observers import Sampler
 from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.config import seconds
-from horde_agent.runs.storage.folder import digests
 from horde_agent.runs.storage.resume import Resumption
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.versions import own_version, versions
@@ -73,7 +72,7 @@ class SnapshotWriter(LifeHooks):
         # At the start: an upgrade may follow
         self._version = own_version()
         self._versions = versions()
-        self._asked = digests(run.folder)  # likewise: somebody may edit the files meanwhile
+        self._asked = run.folder.digests()  # likewise: somebody may edit the files meanwhile
         self.n_rows = resumed.n_rows
         self.changes = list(resumed.changes)
         self.lived_before_s = resumed.lived_s
@@ -97,7 +96,7 @@ class SnapshotWriter(LifeHooks):
             change = self.pending
             self.pending = None
             self.changes += change()
-            self._asked = digests(self._run.folder) | self._asked
+            self._asked = self._run.folder.digests() | self._asked
             self.take_snapshot(life)
             return
         if life.may_be_cut and life.body.is_restorable:
@@ -206,7 +205,7 @@ class SnapshotWriter(LifeHooks):
             snapshots.write(folder.checkpoint, step, state, facts)
             if shards is not None:
                 shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
-            folder.log_event({"step": step, "event": "snapshot", "row": facts["n_rows"]})
+            folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
         except (RecordLost, OSError, ShardLost) as error:
             why: str | None = None
             if isinstance(error, ShardLost):

@@ -7,8 +7,6 @@ unfinished ones. Other damaged files are reported and not changed. A second call
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Callable, Sized
 from pathlib import Path
 
@@ -16,13 +14,13 @@ from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import (
     cut,
-    is_sealed,
     read_segment,
     record_files,
     started_files,
 )
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import read_config
+from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
@@ -62,23 +60,20 @@ def _compare_sums(run: Examination) -> None:
     if not sums.is_file():  # of a run without tables
         return
     n_findings = len(run.findings)
-    lines = sums.read_bytes().splitlines()
-    for line in lines:
-        match = re.fullmatch(rb"([0-9a-f]{64})  ([a-z_]+(?:-\d+)?\.[a-z]+)", line)
-        file = None
-        if match:
-            file = folder.path / match[2].decode()
-        if match is None or file is None or not file.is_file():
-            text = line.decode(errors="replace")
-            message = (
-                f"a table listed in {sums.name} is missing, or {sums.name} is damaged: {text!r}"
-            )
-            run.damaged(sums, message)
-        elif hashlib.sha256(file.read_bytes()).hexdigest() != match[1].decode():
+    sealed = folder.sealed()
+    lost = list(sealed.damaged)
+    for name, digest in sealed.digests.items():
+        file = folder.path / name
+        if not file.is_file():
+            lost.append(f"{digest}  {name}")
+        elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             message = f"its SHA-256 differs from the one in {sums.name}: it was changed, or {sums.name} is damaged"
             run.damaged(file, message)
+    for line in lost:
+        message = f"a table listed in {sums.name} is missing, or {sums.name} is damaged: {line!r}"
+        run.damaged(sums, message)
     if len(run.findings) == n_findings:
-        run.sound(sums, f"{len(lines)} files are unchanged")
+        run.sound(sums, f"{len(sealed.digests)} files are unchanged")
 
 
 def _read_texts(run: Examination) -> None:
@@ -92,7 +87,7 @@ def _read_texts(run: Examination) -> None:
         folder.learning_curve: (read_lines, "lines"),
         folder.mspbe_curve: (read_lines, "lines"),
         folder.traces: (read_lines, "lines"),
-        folder.events: (_events, "events"),
+        folder.events.path: (_events, "events"),
     }
     for file, (reader, unit) in readers.items():
         if not file.exists() and file != folder.config:
@@ -103,17 +98,12 @@ def _read_texts(run: Examination) -> None:
             run.damaged(file, " ".join(str(error).split()))
 
 
-def _events(file: Path) -> list[bytes]:
-    """Return the lines of the events; raise ValueError if one does not match its CRC-32."""
-    lines = file.read_bytes().splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"line {number} cannot be read: {error}") from None
-        if not is_sealed(line):
-            raise ValueError(f"line {number} does not match its CRC-32")
-    return lines
+def _events(file: Path) -> Sized:
+    """Return the events; raise ValueError if a line does not match its CRC-32."""
+    recorded = RecordedEvents.of(file.name, file.read_bytes())
+    if recorded.damaged:
+        raise ValueError(f"line {recorded.damaged[0]} does not match its CRC-32")
+    return recorded.events
 
 
 def _read_rows(run: Examination) -> None:
