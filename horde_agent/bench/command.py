@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -317,15 +318,13 @@ class Bench:
         one = Learning(questions, self.stream)
         many = Learning(questions, self.stream, shards=N_SHARDS)
         spent: tuple[list[float], list[float]] = [], []
-        with many.horde:
+        with closing(many):
             for k in range(self.effort.n_chunks + 1):
-                for times, learning, finish in zip(
-                    spent, (one, many), (one.horde.catch_up, many.horde.wait), strict=True
-                ):
+                for times, learning in zip(spent, (one, many), strict=True):
                     began = time.perf_counter()
                     for t in range(k * n_steps, (k + 1) * n_steps):
                         learning(t)
-                    finish()
+                    learning.horde.catch_up()
                     times.append(time.perf_counter() - began)
         ms_of_one, ms_of_many = (1e3 * float(np.median(times[1:])) / n_steps for times in spent)
         return ms_of_one, ms_of_many
@@ -337,9 +336,9 @@ class Bench:
         if has_request:
             requests = {"ask": [few[-1].name]}
         many = Learning(few, self.stream, mode, shards=N_SHARDS, asked=requests)
-        with many.horde:
+        with closing(many):
             spent = [1e3 * timed(many, t) for t in range((self.effort.n_chunks + 1) * n_steps)]
-            many.horde.wait()
+            many.horde.catch_up()
         return spent[n_steps:]
 
     # ---- shared --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from horde_agent.bench.workload import WorkloadStream
 from horde_agent.cluster import ShardedHorde
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
+from horde_agent.learner import Learner
 from horde_agent.learning.rules import LearnerConfig
 
 Step = Callable[[int], object]
@@ -35,21 +36,37 @@ class Learning:
         **config: Any,
     ) -> None:
         self.stream = stream
-        self._asked = asked or {}
-        rules = LearnerConfig.paper(
-            **{"w_rule": "importance-weighted", "vector_mspbe": False, **config}
-        )
-        size: dict[str, Any] = {"n_features": stream.n_features, "n_active": stream.n_active}
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {
+            "n_features": stream.n_features,
+            "n_active": stream.n_active,
+            "config": LearnerConfig.paper(
+                **{"w_rule": "importance-weighted", "vector_mspbe": False, **config}
+            ),
+            "mode": mode,
+        }
+        self._shards: ShardedHorde | None = None
+        horde: Horde | ShardedHorde
         if shards:
-            more = {"shards": shards}
-        self.horde: Any = (ShardedHorde if shards else Horde)(
-            questions, **size, config=rules, mode=mode, **more
-        )
-        self.horde.begin(stream.sensors[0], stream.tiles[0])
+            horde = self._shards = ShardedHorde(questions, **options, shards=shards)
+        else:
+            horde = Horde(questions, **options)
+        self.horde: Learner = horde
+        self._learn: Callable[..., Any] = horde.learn
+        self._asked = asked or {}
+        horde.begin(stream.sensors[0], stream.tiles[0])
 
     def __call__(self, t: int) -> None:
         """Learn from the transition from state t to state t + 1."""
         s = self.stream
-        step = int(s.actions[t]), float(s.probabilities[t]), s.sensors[t + 1], s.tiles[t + 1]
-        self.horde.learn(*step, **self._asked)
+        self._learn(
+            int(s.actions[t]),
+            float(s.probabilities[t]),
+            s.sensors[t + 1],
+            s.tiles[t + 1],
+            **self._asked,
+        )
+
+    def close(self) -> None:
+        """End the shards, if there are any."""
+        if self._shards is not None:
+            self._shards.close()

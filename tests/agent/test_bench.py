@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.bench import KEYS, command, workload
+from horde_agent.bench import KEYS, SECTIONS, command, workload
 from horde_agent.bench.learning import Learning
 from horde_agent.bench.workload import recorded
+from horde_agent.cluster import sharded
 from horde_agent.horde import check_size
 from horde_agent.types import listed
+from tests.agent.test_cluster import LocalCluster
 from tests.bench.bench_trips import trip_of
 from tests.bench.competitors import of_constant_actions, of_own_policies, ratios
 
@@ -72,6 +74,23 @@ def test_the_object_has_exactly_the_keys(
     assert answer["threads"] >= 1
     assert json.loads((tmp_path / "b" / "bench.json").read_text()) == answer
     assert "--full" in err
+
+
+def test_shards_are_timed_until_all_of_them_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waiting for shards had another name than that of one Horde, and the section ended in an AttributeError."""
+    pytest.importorskip("ray")
+    clusters: list[LocalCluster] = []
+
+    def start(*_: Any) -> LocalCluster:
+        clusters.append(LocalCluster())
+        return clusters[-1]
+
+    monkeypatch.setattr(sharded, "Cluster", start)
+    answer = command.Bench(command.QUICK, lambda _: None).cluster()
+    assert tuple(answer) == SECTIONS["cluster"]
+    assert all(figure is not None and figure > 0 for figure in answer.values())
+    assert len(clusters) == 3
+    assert all(cluster.is_closed for cluster in clusters)
 
 
 def test_the_workload_is_that_of_the_paper() -> None:
