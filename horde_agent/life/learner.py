@@ -558,11 +558,19 @@ def relearn(
     """
     student = student or StreamLearner(horde, interface, excursions)
     student.set_action(Phase.END, NO_ACTION, np.nan, 0)
-    for row in rows_of([stream] if isinstance(stream, Stream) else stream):
-        student.take_row(row)
+    if isinstance(stream, Stream):
+        stream = [stream]
+    for row in learned_rows(stream, student):
         if observer is not None:
             observer(student, row.step)
     return student
+
+
+def learned_rows(parts: Iterable[Stream], student: StreamLearner) -> Iterator[Row]:
+    """Let a student learn from each row of `rows_of`, and yield the row."""
+    for row in rows_of(parts):
+        student.take_row(row)
+        yield row
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[Row]:

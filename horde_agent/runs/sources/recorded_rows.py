@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from horde_agent.life.learner import StreamLearner, rows_of
+from horde_agent.life.learner import StreamLearner, learned_rows
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
 from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Flag, OnFault, Phase, Stream, log_fault, read_in_parts
@@ -193,24 +193,21 @@ def replay_rows(
     student = learner.student
     counts = learner.counts
     reached: int | None = None
-    robots = set[int]()
-    last = student.phase
-    for row in rows_of(since):
-        student.select_robot(row.robot)
-        last = student.phase
-        student.take_row(row)
-        if row.robot in robots or not is_first_counted:
+    phases: dict[int, Phase] = {}  # of each robot's row before
+    if not is_first_counted:
+        phases[student.robot] = student.phase
+    for row in learned_rows(since, student):
+        last = phases.get(row.robot)
+        if last is not None:
             follows_step = last in _STEPS
             is_resumed = bool(row.flags & Flag.RESUMED)
             counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
             counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
+        phase = Phase(row.phase)
+        phases[row.robot] = phase
         observer(student, row.step)
-        last = Phase(row.phase)
-        reached = row.step
-        robots.add(row.robot)
-    if reached is None:
-        return None
-    return reached + int(last in _STEPS)
+        reached = row.step + int(phase in _STEPS)
+    return reached
 
 
 def replay_session(
