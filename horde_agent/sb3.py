@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life.flags import flags_of, is_learned
 from horde_agent.life.learner import check_fit, encoder
 from horde_agent.life.robot import RobotInfo
-from horde_agent.record import Observation, Phase
+from horde_agent.record import BROKEN, Observation
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -137,7 +136,7 @@ class HordeCallback(BaseCallback):
             reached = self._last_of_episode(info["terminal_observation"])
         else:
             reached = following
-        if reached is not None and is_learned(Phase.BEHAVE, flags_of(RobotInfo.of(info))):
+        if reached is not None and not RobotInfo.of(info).flags & BROKEN:
             stream.learn(
                 action,
                 self.last_probability,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horde_agent.life.robot import RobotInfo
+from horde_agent.life.robot import FLAG_KEYS, RobotInfo
 from horde_agent.record import FIELDS
 from tests.env.test_environments import CASES, made
 
@@ -64,7 +64,7 @@ def test_the_learner_reads_keys_of_info_that_robots_emit_in_their_units(tmp_path
     """A key that only one of the two names or measures in another unit would be read as missing, or wrongly."""
     keys = [key for case in CASES for key in made(*case, tmp_path).info_keys]
     emitted = {key.name: key.unit for key in keys}
-    assert set(RobotInfo._field_defaults) <= emitted.keys()
+    assert {*FLAG_KEYS, *RobotInfo._field_defaults} <= emitted.keys()
     read = {}
     for field in FIELDS.values():
         if field.info:

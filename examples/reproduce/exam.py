@@ -40,7 +40,6 @@ from horde_agent.life.curious import CuriousBehaviour, OptionDrive
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.robot import RobotBody
-from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, ConstantAction, StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Recorder
@@ -234,7 +233,6 @@ def _new_robot(
         interface=interface,
         excursions=ExcursionConfig(0.0),
         observers=observers,
-        worker=InPlace(),
     )
     return Robot(env, interface, horde, life)
 

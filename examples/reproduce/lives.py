@@ -25,7 +25,6 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import ONE_AT_A_TIME, LampMove, make_body
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, Observer
-from horde_agent.life.worker import InPlace
 from horde_agent.policies import BehaviourPolicy, StickyRandom
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Recorder
@@ -85,10 +84,10 @@ def watched_life(
     interface: Interface,
     observer: Observer,
 ) -> Life:
-    """Return a life without test excursions that learns in this thread; `observer` watches it."""
+    """Return a life without test excursions that `observer` watches."""
     rng = np.random.default_rng(seed)
     tests = ExcursionConfig(0.0)
-    options: dict[str, Any] = {"interface": interface, "excursions": tests, "worker": InPlace()}
+    options: dict[str, Any] = {"interface": interface, "excursions": tests}
     return Life(env, horde, behaviour, rng, observers=[observer], **options)
 
 
@@ -148,9 +147,7 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     recorder = Recorder(
         len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62
     )
-    with Life(
-        env, horde, behaviour, rng, interface=interface, recorder=recorder, worker=InPlace()
-    ) as life:
+    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder) as life:
         life.run(wanted.steps)
 
 

@@ -22,10 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.life.flags import ends_test, is_broken, is_unfit
-from horde_agent.life.robot import RobotInfo
 from horde_agent.policies import BehaviourPolicy
-from horde_agent.record import NO_ACTION, NO_POLICY, Phase
+from horde_agent.record import BROKEN, ENDS_TEST, NO_ACTION, NO_POLICY, UNFIT, Phase
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Floats, Tiles, real_number, whole_number
@@ -98,9 +96,9 @@ class Excursions:
             rng: Source of the interruption, of the tested policy and of the action, in this order.
             observation: In the environment's own units, float64, shape (n_inputs,).
             tiles: Its active features, shape (n_active,).
-            flags: How the observation came about, `Flag`: an excursion ends at once if `ends_test`,
-                the behaviour forgets its last action if `is_broken`, and no excursion begins if
-                `is_unfit`; the same random numbers are drawn.
+            flags: How the observation came about, `Flag`: an excursion ends at once at one of
+                ENDS_TEST, the behaviour forgets its last action at one of BROKEN, and no excursion
+                begins at one of UNFIT; the same random numbers are drawn.
 
         Returns:
             The choice; after phase CENTRE drive to the centre, then call `choose` again.
@@ -112,9 +110,9 @@ class Excursions:
             self._followed = None
             return Choice(Phase.CENTRE, NO_ACTION, np.nan)
         self.phase = Phase.BEHAVE
-        if is_broken(flags):
+        if flags & BROKEN:
             behaviour.forget()
-        if self.policies and rng.random() < self.config.probability and not is_unfit(flags):
+        if self.policies and rng.random() < self.config.probability and not flags & UNFIT:
             self.phase = Phase.EXCURSION
             self._n_taken = 0
             self._followed = self.policies[int(rng.integers(len(self.policies)))]
@@ -124,7 +122,7 @@ class Excursions:
     def is_over(self, flags: int) -> bool:
         """Return whether an excursion ends now, at an observation with these flags, with a drive to the centre."""
         is_whole = self._followed is None or self._n_taken == self.config.horizon
-        return self.phase is Phase.EXCURSION and (is_whole or ends_test(flags))
+        return self.phase is Phase.EXCURSION and (is_whole or bool(flags & ENDS_TEST))
 
     def rearrange(self, policies: Sequence[PolicyUnderTest]) -> None:
         """Replace the policies to test; an excursion ends at the next choice if its policy is not among them."""
@@ -170,8 +168,8 @@ class Excursions:
 _DOCKING_STATE = (
     "n_done",
     "n_failed",
-    "_is_low",
-    "_is_urgent",
+    "is_low",
+    "is_urgent",
     "_n_failed_in_a_row",
     "_not_before",
 )
@@ -204,6 +202,8 @@ class Dockings:
     Attributes:
         n_done: Dockings after which the battery was no longer low.
         n_failed: Dockings after which it was.
+        is_low: Whether the battery is low, as `info` said last.
+        is_urgent: Whether a test excursion is interrupted for it.
     """
 
     def __init__(self, config: DockingConfig, period_s: float, *, can_dock: bool) -> None:
@@ -211,13 +211,9 @@ class Dockings:
         self.n_done = self.n_failed = 0
         self._can_dock = can_dock
         self._pause = round(config.pause_s / period_s)
-        self._is_low = self._is_urgent = False
+        self.is_low = False
+        self.is_urgent = False
         self._n_failed_in_a_row = self._not_before = 0
-
-    def update(self, info: RobotInfo) -> None:
-        """Store the battery's state."""
-        self._is_low = bool(info.battery_low)
-        self._is_urgent = bool(info.battery_urgent)
 
     def state(self) -> State:
         """Return everything that later decisions depend on."""
@@ -229,12 +225,12 @@ class Dockings:
 
     def is_due(self, step: int, *, in_excursion: bool) -> bool:
         """Return whether to dock now; unless it is urgent, a test excursion is finished first."""
-        is_wanted = self._is_low and self._can_dock and step >= self._not_before
-        return is_wanted and (self._is_urgent or not in_excursion)
+        is_wanted = self.is_low and self._can_dock and step >= self._not_before
+        return is_wanted and (self.is_urgent or not in_excursion)
 
     def return_at(self, step: int) -> None:
-        """Count a docking that is over at `step`; call `update` first."""
-        if self._is_low:
+        """Count a docking that is over at `step`, by the battery's state there."""
+        if self.is_low:
             self.n_failed += 1
             self._n_failed_in_a_row += 1
             self._not_before = step + self._pause

@@ -1,4 +1,4 @@
-"""Flags of an observation, made from `info`, and which transitions are learned from.
+"""Which rows of a stream follow from the row before, and which transitions are learned from.
 
 These rules hold for a life, the stable-baselines3 callback, an imported log and a replayed stream
 alike.
@@ -11,55 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.life.robot import RobotInfo
 from horde_agent.record import BROKEN, Flag, Phase
 from horde_agent.types import Bools, Integers
 
 
-def flags_of(
-    info: RobotInfo, *, begins: bool = False, terminated: bool = False, truncated: bool = False
-) -> int:
-    """Return the flags of an observation from its info; `begins`: it is the first one after a reset."""
-    flags = int(Flag.NONE)
-    if begins or info.gap:
-        flags |= Flag.GAP
-    if not info.applied:
-        flags |= Flag.NOT_APPLIED
-    if info.stale:
-        flags |= Flag.STALE
-    if terminated:
-        flags |= Flag.TERMINATED
-    if truncated:
-        flags |= Flag.TRUNCATED
-    return flags
-
-
-def is_broken(flags: int) -> bool:
-    """Return whether updates must not cross an observation: a gap, a stale frame, or an action not applied."""
-    return bool(flags & BROKEN)
-
-
-def ends_test(flags: int) -> bool:
-    """Return whether a test excursion or an on-policy test ends at an observation: a gap, or an action not applied.
-
-    A stale frame repeats the reading before, which stands for the one that did not arrive: the test
-    continues, and counts how much of each return was repeated (`TestExcursion`).
-    """
-    return bool(flags & (Flag.GAP | Flag.NOT_APPLIED))
-
-
-def is_unfit(flags: int) -> bool:
-    """Return whether no excursion may begin at an observation: the frame is stale or the action was not applied."""
-    return bool(flags & (Flag.NOT_APPLIED | Flag.STALE))
-
-
-def is_learned(came_by: int, flags: int) -> bool:
-    """Return whether the transition to an observation, by a step of phase `came_by`, is learned from."""
-    return came_by == Phase.BEHAVE and not is_broken(flags)
-
-
 def are_broken(flags: NDArray[Any]) -> Bools:
-    """Return which rows do not follow from the row before: `is_broken`, or another robot's; shape (n_rows,)."""
+    """Return which rows do not follow from the row before: BROKEN, or another robot's; shape (n_rows,)."""
     return np.asarray((flags & (BROKEN | Flag.TURN)) != 0)
 
 
@@ -73,7 +30,12 @@ def are_followed(flags: NDArray[Any]) -> Bools:
 
 
 def are_learned(came_by: NDArray[Any], flags: NDArray[Any]) -> Bools:
-    """Return `is_learned` of each row of a stream, shape (n_rows,)."""
+    """Return which rows of a stream are learned from, shape (n_rows,): the transition to each of them.
+
+    Args:
+        came_by: Phase of the step to each row, shape (n_rows,).
+        flags: Of the rows, shape (n_rows,).
+    """
     return np.asarray((came_by == Phase.BEHAVE) & ~are_broken(flags))
 
 

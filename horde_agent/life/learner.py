@@ -19,10 +19,12 @@ from horde_agent.learner import Learner
 from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.flags import are_broken, ends_test, is_broken, is_learned
+from horde_agent.life.flags import are_broken
 from horde_agent.life.timing import Durations
 from horde_agent.record import (
+    BROKEN,
     DRIVES,
+    ENDS_TEST,
     NO_ACTION,
     NO_POLICY,
     Flag,
@@ -324,12 +326,12 @@ class StreamLearner:
         """
         if (
             self._fed_back is None
-            or ends_test(flags)
+            or flags & ENDS_TEST
             or self._phase not in (Phase.BEHAVE, Phase.EXCURSION)
         ):
             return self._encode_first(observation)
         if self._phase is Phase.BEHAVE:
-            if is_broken(flags):
+            if flags & BROKEN:
                 return self._encode_first(observation)
             return self.interface.encode(observation, self.predictions[self._fed_back])
         tiles = self.interface.encode(observation, self._predicted[self._fed_back])
@@ -347,10 +349,11 @@ class StreamLearner:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
-        in an excursion. A test continues at a stale frame (`ends_test`). `tiles` are from `encode`;
+        in an excursion. A test continues at a stale frame (ENDS_TEST). `tiles` are from `encode`;
         None to encode it here. `reward` is that of the transition, NaN if unknown. Raise
         RuntimeError if demons were added or removed without `rearrange`.
         """
+        self.is_observed = True
         if self.horde.names is not self._names:
             raise RuntimeError(
                 "demons were added or removed: use Life.add and Life.remove, or make a new StreamLearner for this Horde"
@@ -358,20 +361,19 @@ class StreamLearner:
         if tiles is None:
             tiles = self.encode(observation, flags)
         self._latest[:] = observation
-        self.is_observed = True
         if self._phase is Phase.EXCURSION:
             if flags & Flag.GAP:
                 self._discard_test(Discard.GAP)
-            elif ends_test(flags):
+            elif flags & ENDS_TEST:
                 self._discard_test(Discard.NOT_APPLIED)
             self._continue_test(observation, tiles, flags, reward)
             if flags & Flag.TRUNCATED:
                 self._discard_test(Discard.TRUNCATED)
             return
-        if not is_learned(self._phase, flags):
+        if self._phase is not Phase.BEHAVE or flags & BROKEN:
             self.catch_up()
             self.horde.begin(observation, tiles)
-            if ends_test(flags):
+            if flags & ENDS_TEST:
                 self._discard_test(Discard.BEHAVIOUR)
             if self._phase is not Phase.BEHAVE:
                 self._test = None

@@ -2,8 +2,8 @@
 
 For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a_{t-1}, o_t) to a
 worker thread, calls `env.step(a_t)`, and joins the worker: the time from observation to action does
-not depend on the number of demons. With `InPlace` the job is done before the step: so learn few
-demons of a robot that is not physical.
+not depend on the number of demons. Few demons of a robot that is not physical learn in the same
+thread, before the step.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from horde_agent.life.excursions import (
     ExcursionConfig,
     Excursions,
 )
-from horde_agent.life.flags import flags_of
 from horde_agent.life.learner import StreamLearner
-from horde_agent.life.robot import RobotBody, RobotInfo, reward_number
+from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
 from horde_agent.life.timing import Durations
 from horde_agent.life.worker import Worker, worker_for
@@ -44,6 +43,7 @@ from horde_agent.types import Integers, Tiles, whole_number
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
 _LONGEST_DRIVE = 40  # steps; most drives to the centre are much shorter
+_N_RESULTS = 5  # of a step
 
 _log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ class Life:
         docking: What to do when docking does not help.
         recorder: Records every observation and action; None records nothing.
         observers: Functions called after each step, or `LifeHooks`.
-        worker: Learns while the robot moves; None chooses one by `worker_for`. A physical robot
-            is one with "stop_options": pass `Worker()` for another one that moves in real
+        worker: Learns while the robot moves; None makes one if `worker_for` says so. A physical
+            robot is one with "stop_options": pass `Worker()` for another one that moves in real
             time.
         unix_clock: Returns the seconds since 1970, for the record; nothing else depends on it. None
             leaves them unknown.
@@ -186,8 +186,6 @@ class Life:
         self.is_stopped = False
         self.is_cut = False
         self.is_out_of_battery = False
-        # The current observation has its row, and the next one has not arrived
-        self._awaits_reply = False
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
@@ -385,13 +383,12 @@ class Life:
         while self.counts.steps < self._end and not self.is_stopped:
             self._before_step()
             robot_stream = self.robot_stream
-            if robot_stream.docks_next:
-                self._dock()
-                continue
             began = time.perf_counter()
             choice = robot_stream.choose(self._encode())
-            if choice.phase is Phase.CENTRE:
-                self._depart(choice)
+            if choice.phase is Phase.DOCK:
+                self._dock()
+            elif choice.phase is Phase.CENTRE:
+                self._depart(Phase.CENTRE)
                 if self.body.can_drive:
                     self._drive(Phase.CENTRE, {"manoeuvre": "centre"})
                 else:
@@ -413,38 +410,37 @@ class Life:
         """
         robot_stream = self.robot_stream
         row = robot_stream.row(choice)
-        self._worker.start(partial(self.student.take_row, row, self._encode()))
+        learn = partial(self.student.take_row, row, self._encode())
         result = None
         try:
+            if self._worker is None:
+                learn()
+            else:
+                self._worker.start(learn)
             result = robot_stream.env.step(choice.action)
         finally:
-            self._worker.join()
+            if self._worker is not None:
+                self._worker.join()
             # Without a result `close` takes the row again, as the last one
             self.student.is_observed = result is None
         self._write(row)
-        self._awaits_reply = True
-        robot_stream.check_result(result)
-        self._awaits_reply = False
-        self.counts.steps += 1
+        robot_stream.awaits_reply = True
+        if len(result) != _N_RESULTS:
+            raise UnfitResult(
+                f"a step of the environment returned {len(result)} values, expected observation, reward, terminated, "
+                "truncated and info"
+            )
         observation, reward, terminated, truncated, info = result
-        robot_info = RobotInfo.of(info)
-        flags = flags_of(robot_info, terminated=terminated, truncated=truncated)
-        robot_stream.take(
-            observation,
-            robot_info,
-            flags,
-            reward=reward_number(reward),
-            unix_s=self._unix_clock(),
-        )
-        robot_stream.count_step(robot_info)
+        robot_info = RobotInfo.of(info, reward=reward, terminated=terminated, truncated=truncated)
+        robot_stream.take(observation, robot_info, unix_s=self._unix_clock(), is_step=True)
         if terminated or truncated:
-            self._depart(Choice(Phase.END, NO_ACTION, np.nan))
+            self._depart(Phase.END)
             robot_stream.excursions.cancel()
             self._drive(Phase.CENTRE)
 
     def _dock(self) -> None:
         """Go to the dock and charge until the end of the run at most; stop the life if docking keeps failing."""
-        self._depart(Choice(Phase.DOCK, NO_ACTION, np.nan))
+        self._depart(Phase.DOCK)
         self.excursions.cancel()
         left_s = (self._end - self.steps) * self.interface.period_s
         self._drive(Phase.DOCK, {"manoeuvre": "dock", "charge_s": left_s})
@@ -469,9 +465,8 @@ class Life:
         began_unix_s = self._unix_clock()
         observation, info = robot_stream.env.reset(seed=seed, options=options)
         unix_s = self._unix_clock()
-        robot_info = RobotInfo.of(info)
-        flags = flags_of(robot_info, begins=True)
-        robot_stream.take(observation, robot_info, flags, unix_s=unix_s)
+        robot_info = RobotInfo.of(info, begins=True)
+        robot_stream.take(observation, robot_info, unix_s=unix_s)
         if robot_info.manoeuvre_steps is None:
             n_steps = body.n_drive_frames
         else:
@@ -481,7 +476,7 @@ class Life:
         if self.is_stopped and body.is_restorable:
             return  # the drive may have been ended early, and is repeated when the life is resumed
         for at, robot_info, observation in body.drive_frames():
-            self.counts.add_damage(robot_info)
+            self.counts.add(robot_info, robot_info.flags, is_step=False)
             if first_step + at < self.steps and self.recorder is not None:
                 observed = np.array(observation, dtype=np.float32)
                 if observed.shape != self._unknown.shape:  # not recorded, or changed by a wrapper
@@ -493,7 +488,7 @@ class Life:
                     step=first_step + at,
                     observation=observed,
                     phase=phase,
-                    flags=flags_of(robot_info),
+                    flags=robot_info.flags,
                     robot=self.robot,
                     unix_s=frame_unix_s,
                     **robot_info.row_fields,
@@ -507,9 +502,9 @@ class Life:
             robot_stream.tiles = self.student.encode(robot_stream.observation, robot_stream.flags)
         return robot_stream.tiles
 
-    def _depart(self, choice: Choice) -> None:
+    def _depart(self, phase: Phase) -> None:
         """Leave the current observation without an action."""
-        row = self.robot_stream.row(choice)
+        row = self.robot_stream.row(Choice(phase, NO_ACTION, np.nan))
         self.student.take_row(row, self._encode())
         self._write(row)
 
@@ -530,10 +525,11 @@ class Life:
             return
         self._is_closed = True
         try:
-            if self.robot_stream.has_begun and not self._awaits_reply:
-                self._depart(Choice(Phase.END, NO_ACTION, np.nan))
+            if self.robot_stream.has_begun and not self.robot_stream.awaits_reply:
+                self._depart(Phase.END)
         finally:
-            self._worker.close()
+            if self._worker is not None:
+                self._worker.close()
             try:
                 if self.recorder is not None:
                     self.recorder.close()

@@ -12,29 +12,23 @@ from typing import Any, NamedTuple, cast
 import gymnasium
 import numpy as np
 
-from horde_agent.record.dtype import fields_in
+from horde_agent.record.dtype import INFO_FIELDS, Flag
 
 
 class UnfitResult(ValueError):
     """The environment returned something that does not have the form of Gymnasium's API or of its spaces."""
 
 
-def reward_number(reward: Any) -> float:
-    """Return the reward of a step as a float; NaN, which is unknown, if it is no number."""
-    try:
-        return float(reward)
-    except (TypeError, ValueError):
-        return np.nan
-
-
 class RobotInfo(NamedTuple):
-    """What a life reads from the `info` of a reset or a step; a default stands for each missing key.
+    """What a reset or a step returned beside the observation; a default stands for each missing key of its `info`.
 
     Attributes:
-        row_fields: Fields of the row, by name: `record.dtype.fields_in`.
-        gap: Whether the observation does not follow from the one before.
-        applied: Whether the robot carried out the command.
-        stale: Whether no new packet arrived.
+        row_fields: Fields of the row that come from `info`, by name, with missing values for missing
+            keys.
+        flags: How the observation came about: `Flag`. It is a GAP after a reset or if `gap` is set,
+            NOT_APPLIED unless the robot carried out the command (`applied`), and STALE if no new
+            packet arrived (`stale`).
+        reward: Reward of the step; NaN after a reset, or if it is no number.
         obeyed: Whether the robot carries out commands at all.
         battery_low, battery_urgent: Whether to dock, and whether to interrupt a test excursion for
             it.
@@ -48,9 +42,8 @@ class RobotInfo(NamedTuple):
     """
 
     row_fields: dict[str, Any]
-    gap: int = 0
-    applied: int = 1
-    stale: int = 0
+    flags: int
+    reward: float
     obeyed: int = 1
     battery_low: int = 0
     battery_urgent: int = 0
@@ -65,11 +58,21 @@ class RobotInfo(NamedTuple):
     b: float = 1.0
 
     @classmethod
-    def of(cls, info: Mapping[str, Any] | None) -> RobotInfo:
-        """Select these keys of an environment's `info`; None, which some environments return, has none of them.
+    def of(
+        cls,
+        info: Mapping[str, Any] | None,
+        *,
+        begins: bool = False,
+        terminated: bool = False,
+        truncated: bool = False,
+        reward: Any = np.nan,
+    ) -> RobotInfo:
+        """Read what an environment returned; `begins`: by a reset.
+
+        Some environments return None as `info`, which has no key.
 
         Raises:
-            UnfitResult: If it is anything else than a mapping.
+            UnfitResult: If `info` is anything else than a mapping.
         """
         if info is None:
             info = {}
@@ -77,11 +80,34 @@ class RobotInfo(NamedTuple):
             raise UnfitResult(
                 f"the environment returned an info of the type {type(info).__name__}, expected a dict"
             )
-        return cls(fields_in(info), *map(info.get, _KEYS, _DEFAULTS))
+        row_fields: dict[str, Any] = {}
+        for name, keys, missing in INFO_FIELDS:
+            if isinstance(missing, tuple):
+                row_fields[name] = tuple(map(info.get, keys, missing))
+            else:
+                row_fields[name] = info.get(keys[0], missing)
+        flags = int(Flag.NONE)
+        if begins or info.get("gap", False):
+            flags |= Flag.GAP
+        if not info.get("applied", True):
+            flags |= Flag.NOT_APPLIED
+        if info.get("stale", False):
+            flags |= Flag.STALE
+        if terminated:
+            flags |= Flag.TERMINATED
+        if truncated:
+            flags |= Flag.TRUNCATED
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError):
+            reward = np.nan
+        return cls(row_fields, flags, reward, *map(info.get, _KEYS, _DEFAULTS))
 
 
 _KEYS = tuple(RobotInfo._field_defaults)
 _DEFAULTS = tuple(RobotInfo._field_defaults.values())
+FLAG_KEYS = ("gap", "applied", "stale")
+"""Keys of `info` that `RobotInfo.flags` is made of."""
 
 
 class RobotBody:

@@ -6,7 +6,6 @@ A life has one robot or several, and counts the faults of all of them together, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -24,8 +23,7 @@ from horde_agent.life.excursions import (
 from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
 from horde_agent.life.timing import LATE_S, Durations
 from horde_agent.policies import BehaviourPolicy
-from horde_agent.record import Flag, Observation, Phase, Row
-from horde_agent.record.dtype import fields_in
+from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Row
 from horde_agent.saving import (
     State,
     attributes,
@@ -38,8 +36,6 @@ from horde_agent.saving import (
 from horde_agent.types import Tiles, can_be_called, generator
 
 PATIENCE_S = 60.0  # without an applied action
-
-_N_RESULTS = 5  # of a step
 
 _SAVED_COUNTS = (
     "steps",
@@ -116,15 +112,19 @@ class RobotCounts:
         self.sensor_age_s = Durations()
         self.overrun_s = Durations()
 
-    def add_damage(self, info: RobotInfo) -> None:
-        """Add damaged packets and losses of the link, of a step or of a frame of a drive."""
+    def add(self, info: RobotInfo, flags: int, *, is_step: bool) -> None:
+        """Add the faults of an observation with these flags.
+
+        Of a frame of a drive, and at its end, only damaged packets and losses of the link count.
+        """
         self.crc_errors += info.crc_errors
         if info.link_losses is not None and info.s_without_link is not None:
             self.link_losses = (self.link_losses or 0) + info.link_losses
             self.s_without_link = (self.s_without_link or 0.0) + info.s_without_link
-
-    def add_timing(self, info: RobotInfo) -> None:
-        """Add the lateness of a step and the age of its packet, if the robot reports them."""
+        if not is_step:
+            return
+        self.gaps += bool(flags & Flag.GAP)
+        self.n_not_applied += bool(flags & Flag.NOT_APPLIED)
         if info.overrun_s is not None:
             self.overrun_s.add(info.overrun_s)
             self.deadlines_missed += info.overrun_s > LATE_S
@@ -168,6 +168,7 @@ class RobotStream:
         unix_s: Wall clock when the current observation arrived, in seconds since 1970; NaN if
             unknown. It is not part of the state.
         tiles: Its active features, shape (n_active,), once it was encoded, else None.
+        awaits_reply: Whether it has its row, and the next one has not arrived.
 
     Raises:
         ValueError: If the behaviour cannot be one of this robot's.
@@ -202,15 +203,17 @@ class RobotStream:
         self.is_resumed = False
         self.observation: Observation = np.zeros(0, dtype=np.float32)
         self.flags = int(Flag.NONE)
-        self.info_fields = fields_in({})
+        self.info_fields = RobotInfo.of({}).row_fields
         self.reward = np.nan
         self.unix_s = np.nan
         self.tiles: Tiles | None = None
+        self.awaits_reply = False
         self._n_not_applied_in_a_row = 0
         # The observation before had a reading that was not finite
         self._follows_not_finite = False
         low = interface.scaler.low
         high = interface.scaler.high
+        self._n_inputs = len(interface.channels)
         # Observations go to the tile coder as they are
         self._is_unit = bool((low == 0.0).all() and (high == 1.0).all())
 
@@ -228,12 +231,12 @@ class RobotStream:
 
     def choose(self, tiles: Tiles) -> Choice:
         """Choose what to do from the current observation, whose active features are `tiles`, (n_active,)."""
-        # Float64, as for questions' functions
-        exact = self.observation.astype(np.float64)
+        if self.dockings.is_low and self.docks_next:
+            return Choice(Phase.DOCK, NO_ACTION, np.nan)
         return self.excursions.choose(
             behaviour=self.behaviour,
             rng=self.rng,
-            observation=exact,
+            observation=self.observation.astype(np.float64),  # as for questions' functions
             tiles=tiles.copy(),
             flags=self.flags,
         )
@@ -255,48 +258,56 @@ class RobotStream:
         )
 
     def take(
-        self,
-        observation: Any,
-        info: RobotInfo,
-        flags: int,
-        *,
-        reward: float = np.nan,
-        unix_s: float = np.nan,
+        self, observation: Any, info: RobotInfo, *, unix_s: float = np.nan, is_step: bool = False
     ) -> None:
-        """Make an observation the current one.
-
-        `reward` is that of the step to it, NaN after a reset; `unix_s` the wall clock, NaN if
-        unknown.
+        """Make the observation of a reset, or of a step, the current one, and count its faults.
 
         If a reading is not finite, the observation repeats the one before it, as one that is stale
-        does, and the next one is a gap.
+        does, and the next one is a gap. `unix_s` is the wall clock, NaN if unknown.
 
         Raises:
-            UnfitResult: If the observation has another shape or type than the observation space.
+            UnfitResult: If the observation has another shape or type than the observation space;
+                nothing has changed.
+            BodyDisobeys: If the robot applied no action for `PATIENCE_S`.
         """
-        values = self._values_of(observation)
+        if type(observation) is np.ndarray and observation.dtype == np.float32:
+            values = observation.copy()
+        else:
+            values = _converted(observation, self._n_inputs)
+        if values.shape != (self._n_inputs,):
+            raise UnfitResult(
+                f"the environment returned an observation of shape {values.shape}, expected ({self._n_inputs},) as "
+                "in its observation space"
+            )
+        counts = self.counts
+        counts.steps += is_step
+        flags = info.flags
         if self._follows_not_finite:
             flags |= Flag.GAP
             self._follows_not_finite = False
-        if not self._is_in_range(values):
-            if not np.isfinite(values).all():
-                self._count_not_finite(values)
-                self._follows_not_finite = True
+        if self._is_unit:
+            is_in_range = first_outside(values) < 0
+        else:
+            is_in_range = np.isfinite(values).all()
+        if not is_in_range:
+            values = self._mended(values)
+            if self._follows_not_finite:
                 flags |= Flag.STALE
-                values = self._repeated(values)
-            if self._is_unit:
-                n_outside = np.count_nonzero((values < 0.0) | (values > 1.0))
-                self.counts.n_clipped += int(n_outside)
-                values = values.clip(0.0, 1.0)
         self.observation = values
         self.flags = flags
         self.tiles = None
         self.info_fields = info.row_fields
-        self.reward = reward
+        self.reward = info.reward
         self.unix_s = unix_s
-        self.counts.n_clipped += info.clipped
-        self.counts.add_damage(info)
-        self.dockings.update(info)
+        self.awaits_reply = False
+        self.dockings.is_low = bool(info.battery_low)
+        self.dockings.is_urgent = bool(info.battery_urgent)
+        counts.n_clipped += info.clipped
+        counts.add(info, flags, is_step=is_step)
+        if is_step and flags & Flag.NOT_APPLIED:
+            self._wait_for_obedience(is_obeying=bool(info.obeyed))
+        elif is_step:
+            self._n_not_applied_in_a_row = 0
 
     def begin_again(self) -> None:
         """Make the current observation the first one after a gap, as if a drive had ended there."""
@@ -304,81 +315,39 @@ class RobotStream:
         self.tiles = None
         self.reward = np.nan
 
-    def check_result(self, result: Sequence[Any]) -> None:
-        """Raise UnfitResult if the result of a step does not have the form of Gymnasium's API."""
-        if len(result) != _N_RESULTS:
-            raise UnfitResult(
-                f"a step of the environment returned {len(result)} values, expected observation, reward, terminated, "
-                "truncated and info"
-            )
-        observation, _, _, _, info = result
-        if type(info) is not dict:
-            RobotInfo.of(info)
-        if getattr(observation, "shape", None) != self.observation.shape:
-            self._values_of(observation)
+    def _mended(self, values: Observation) -> Observation:
+        """Return readings that are finite, and in [0, 1] if the observation space is that; count those that were not.
 
-    def count_step(self, info: RobotInfo) -> None:
-        """Count the faults of the step to the current observation.
-
-        Raises:
-            BodyDisobeys: If the robot applied no action for `PATIENCE_S`.
+        In place of readings that are not finite stands the current observation, or 0 if there is
+        none.
         """
         counts = self.counts
-        counts.add_timing(info)
-        counts.gaps += bool(self.flags & Flag.GAP)
-        if not self.flags & Flag.NOT_APPLIED:
-            self._n_not_applied_in_a_row = 0
-            return
-        counts.n_not_applied += 1
-        self._n_not_applied_in_a_row += 1
-        patience = round(PATIENCE_S / self.interface.period_s)
-        if self._n_not_applied_in_a_row >= patience and not info.obeyed:
-            raise BodyDisobeys(counts.steps, self.body.disobedience)
-        if self._n_not_applied_in_a_row == patience:
-            _log.warning("no action was applied for %g s; learning was paused", PATIENCE_S)
-
-    def _values_of(self, observation: Any) -> Observation:
-        """Return a copy of an observation, shape (n_inputs,); raise UnfitResult if it has another shape or type."""
-        n_inputs = len(self.interface.channels)
-        if (
-            isinstance(observation, np.ndarray)
-            and observation.dtype == np.float32
-            and observation.shape == (n_inputs,)
-        ):
-            return observation.copy()
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                values = np.array(observation, dtype=np.float32)
-        except (TypeError, ValueError) as error:
-            raise UnfitResult(
-                f"the environment returned an observation of the type {type(observation).__name__}, expected "
-                f"{n_inputs} numbers: {error}"
-            ) from None
-        if values.shape != (n_inputs,):
-            raise UnfitResult(
-                f"the environment returned an observation of shape {values.shape}, expected ({n_inputs},) as in its "
-                "observation space"
-            )
+        is_finite = np.isfinite(values)
+        if not is_finite.all():
+            self._follows_not_finite = True
+            counts.n_not_finite += 1
+            if counts.n_not_finite == 1:
+                index = int(np.flatnonzero(~is_finite)[0])
+                name = self.interface.channels[index].name
+                _log.warning(_NOT_FINITE, counts.steps, name, values[index])
+            if self.observation.size:
+                values = self.observation
+            else:
+                values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+        if self._is_unit:
+            n_outside = np.count_nonzero((values < 0.0) | (values > 1.0))
+            counts.n_clipped += int(n_outside)
+            values = values.clip(0.0, 1.0)
         return values
 
-    def _is_in_range(self, values: Observation) -> bool:
-        """Return whether all readings are finite, and in [0, 1] if the observation space is that."""
-        if self._is_unit:
-            return bool(first_outside(values) < 0)
-        return bool(np.isfinite(values).all())
-
-    def _repeated(self, values: Observation) -> Observation:
-        """Return the current observation; 0 in the place of readings that are not finite if there is none."""
-        if self.observation.size:
-            return self.observation
-        return np.nan_to_num(values, posinf=0.0, neginf=0.0)
-
-    def _count_not_finite(self, values: Observation) -> None:
-        self.counts.n_not_finite += 1
-        if self.counts.n_not_finite == 1:
-            index = int(np.flatnonzero(~np.isfinite(values))[0])
-            name = self.interface.channels[index].name
-            _log.warning(_NOT_FINITE, self.counts.steps, name, values[index])
+    def _wait_for_obedience(self, *, is_obeying: bool) -> None:
+        """Count a step whose action was not applied; after `PATIENCE_S` of them warn, or raise BodyDisobeys."""
+        self._n_not_applied_in_a_row += 1
+        patience = round(PATIENCE_S / self.interface.period_s)
+        if self._n_not_applied_in_a_row >= patience and not is_obeying:
+            raise BodyDisobeys(self.counts.steps, self.body.disobedience)
+        if self._n_not_applied_in_a_row == patience:
+            _log.warning("no action was applied for %g s; learning was paused", PATIENCE_S)
 
     def state(self) -> State:
         """Return everything that the future of this robot depends on, with the counts of all robots.
@@ -437,6 +406,18 @@ class RobotStream:
             self.is_resumed = True
         # Last: nothing may draw from it after this
         restore_generator(self.rng, inner(state, "rng"))
+
+
+def _converted(observation: Any, n_inputs: int) -> Observation:
+    """Return an observation as an array of float32; raise UnfitResult if it is none of `n_inputs` numbers."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(observation, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise UnfitResult(
+            f"the environment returned an observation of the type {type(observation).__name__}, expected "
+            f"{n_inputs} numbers: {error}"
+        ) from None
 
 
 def _check_behaviour(behaviour: object, n_actions: int) -> None:

@@ -7,7 +7,7 @@ live page. So a new field is a line here, and a key of `info` where the robot em
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from itertools import repeat
 from typing import Annotated, Any, NamedTuple, get_type_hints
@@ -72,6 +72,14 @@ class Flag(IntEnum):
 
 BROKEN: int = Flag.GAP | Flag.NOT_APPLIED | Flag.STALE
 """Flags of an observation that no update may reach across."""
+ENDS_TEST: int = Flag.GAP | Flag.NOT_APPLIED
+"""Flags of an observation at which a test excursion or an on-policy test ends.
+
+A stale frame repeats the reading before, which stands for the one that did not arrive: the test
+continues, and counts how much of each return was repeated (`TestExcursion`).
+"""
+UNFIT: int = Flag.NOT_APPLIED | Flag.STALE
+"""Flags of an observation at which no excursion may begin."""
 
 
 class RowField(NamedTuple):
@@ -146,13 +154,30 @@ CLOCK_FIELDS = tuple(name for name, field in FIELDS.items() if field.is_of_clock
 """Fields that differ between two equal runs."""
 
 
+class InfoField(NamedTuple):
+    """A field of a row that comes from an environment's `info`."""
+
+    name: str
+    keys: tuple[str, ...]  # of its numbers in `info`
+    missing: Any  # its value without them
+
+
+INFO_FIELDS = [
+    InfoField(name, field.info, Row._field_defaults[name])
+    for name, field in FIELDS.items()
+    if field.info
+]
+
+
 def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
     """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed; `robot` is there if several are."""
     later = [name for name in FIELDS if name not in _STORED_FIRST]
     stored: list[Any] = []
     for name in (*_STORED_FIRST, *later):
         field = FIELDS[name]
-        shape = tuple(n_inputs if n == _N_INPUTS else n for n in field.shape)
+        shape = field.shape
+        if shape == (_N_INPUTS,):
+            shape = (n_inputs,)
         if n_robots > 1 or not field.is_of_several:
             stored.append((name, field.dtype, shape))
     return np.dtype([*stored, (CRC, "<u4")])
@@ -165,22 +190,6 @@ def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
         if name not in ("observation", CRC):
             rows[name] = Row._field_defaults[name]
     return rows
-
-
-def fields_in(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row that come from an environment's `info`, with missing values for missing keys."""
-    fields: dict[str, Any] = {}
-    for name, keys, missing in _FROM_INFO:
-        if isinstance(missing, tuple):
-            fields[name] = tuple(map(info.get, keys, missing))
-        else:
-            fields[name] = info.get(keys[0], missing)
-    return fields
-
-
-_FROM_INFO = [
-    (name, field.info, Row._field_defaults[name]) for name, field in FIELDS.items() if field.info
-]
 
 
 def rows_in(rows: NDArray[Any]) -> Iterator[Row]:

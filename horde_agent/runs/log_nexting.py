@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.learner import Learner
-from horde_agent.life.flags import are_followed, flags_of
+from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import PredictorAlong, StreamLearner, relearn
 from horde_agent.life.observers import RowObserver
-from horde_agent.life.robot import RobotInfo, reward_number
+from horde_agent.life.robot import RobotInfo
 from horde_agent.record import UNKNOWN_POSE, Flag, Phase, Recorder, Row, Stream
 from horde_agent.refusals import BadInput
 from horde_agent.scoring.moments import ReturnMoments
@@ -83,14 +83,12 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
     action passed to it.
     """
     observation, info = env.reset()
+    robot_info = RobotInfo.of(info, begins=True)
     n_gaps = 0
     is_over = False
-    reward = np.nan
     k = 0
     while True:
-        robot_info = RobotInfo.of(info)
-        flags = flags_of(robot_info, begins=k == 0)
-        n_gaps += int(k > 0 and bool(flags & Flag.GAP))
+        n_gaps += int(k > 0 and bool(robot_info.flags & Flag.GAP))
         is_over = is_over or k == steps
         action = int(robot_info.action)
         b = float(robot_info.b)
@@ -105,15 +103,15 @@ def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None
             action=action,
             b=b,
             phase=phase,
-            flags=flags,
-            reward=reward,
+            flags=robot_info.flags,
+            reward=robot_info.reward,
             **robot_info.row_fields | {"pose": UNKNOWN_POSE},
         )
         recorder.write(row)
         if is_over:
             return n_gaps
-        observation, task_reward, terminated, truncated, info = env.step(action)
-        reward = reward_number(task_reward)
+        observation, reward, terminated, truncated, info = env.step(action)
+        robot_info = RobotInfo.of(info, reward=reward)
         is_over = terminated or truncated
         k += 1
 

@@ -23,7 +23,6 @@ from horde_agent import (
     TabularObservation,
 )
 from horde_agent.learning.rules import PAPER_CONFIG
-from horde_agent.life.flags import flags_of
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.robot import RobotInfo
 from horde_agent.record import NO_ACTION, Flag, Phase
@@ -351,7 +350,7 @@ def test_a_recorded_stream_and_the_callback_learn_the_same() -> None:
                 reached = self.locals["infos"][0]["terminal_observation"]
             else:
                 reached = self.locals["new_obs"][0]
-            flags = flags_of(RobotInfo.of(self.locals["infos"][0]), truncated=is_over)
+            flags = RobotInfo.of(self.locals["infos"][0], truncated=is_over).flags
             kept.append(
                 (int(self.locals["actions"][0]), self.last_probability, reached.copy(), flags)
             )

@@ -31,7 +31,6 @@ from horde_agent import (
     questions,
 )
 from horde_agent.life.bodies import make_body
-from horde_agent.life.worker import InPlace
 from horde_agent.life.wrapping import parse_wraps
 from tests.agent import commands
 from tests.agent.doubles import horde_of
@@ -112,7 +111,7 @@ def test_gymnasiums_toy_texts_have_a_tile_per_state_and_live(
 
     horde = horde_of(questions.nexting(interface, gammas=(0.9,)), interface)
     behaviour = StickyRandom(len(interface.actions))
-    with Life(env, horde, behaviour, np.random.default_rng(0), worker=InPlace()) as life:
+    with Life(env, horde, behaviour, np.random.default_rng(0)) as life:
         life.run(300)
     assert life.student.learning_steps > 200
     assert horde.diverged == []
@@ -157,9 +156,7 @@ def test_a_horde_learns_the_values_of_a_frozen_lake() -> None:
     interface = Interface.of(env)
     question = GVF("reward", Uniform(4), Channel(interface.index("reward")), 0.9)
     horde = horde_of([question], interface, step_size=0.01)
-    with Life(
-        env, horde, StickyRandom(4, repeat=0.0), np.random.default_rng(0), worker=InPlace()
-    ) as life:
+    with Life(env, horde, StickyRandom(4, repeat=0.0), np.random.default_rng(0)) as life:
         life.run(30_000)
 
     table: Any = env.unwrapped.P  # type: ignore[attr-defined]
