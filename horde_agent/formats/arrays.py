@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.formats.tables import CHUNK_ROWS, Chunk
+from horde_agent.formats.part import CHUNK_ROWS, Chunk
 from horde_agent.refusals import BadInput, imported
 
 NEEDS_PYARROW = "Parquet needs pyarrow: pip install -e '.[log]'"

@@ -10,7 +10,7 @@ from typing import Any
 from horde_agent.formats.arrays import NEEDS_PYARROW, as_chunk
 from horde_agent.formats.columns import CsvForm
 from horde_agent.formats.format import TableFile, columns_to_read
-from horde_agent.formats.tables import CHUNK_ROWS, Chunk
+from horde_agent.formats.part import CHUNK_ROWS, Chunk
 from horde_agent.refusals import imported
 
 _BUFFER_BYTES = 1 << 20  # per column: without it, pyarrow reads whole columns of a row group

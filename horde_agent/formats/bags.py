@@ -11,7 +11,6 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,8 +42,9 @@ from horde_agent.formats.bag_rows import (
     Losses,
     Resampler,
 )
-from horde_agent.formats.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns
-from horde_agent.formats.tables import Chunk, Table
+from horde_agent.formats.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns, tables_in
+from horde_agent.formats.part import Chunk
+from horde_agent.formats.tables import Table
 from horde_agent.record import READ_FIELDS
 from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, parsed_toml, real_number
@@ -115,8 +115,7 @@ def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) ->
         )
     plan = read_plan(columns)
     if is_log:
-        without_actions = replace(plan.columns, missing="gap", action=None, b=None)
-        plan = plan._replace(columns=without_actions, action=())
+        plan = plan._replace(columns=plan.columns.as_log(), action=())
     bag = open_bag(path)
     return BagTable(bag, plan)
 
@@ -154,7 +153,7 @@ class _PlanReader:
         for key in (_TIME, "time_unit"):
             if key in table:
                 raise BadInput(f"a bag has its own times: leave out `{key}`")
-        channels = _tables(table.get("channel"))
+        channels = tables_in(table.get("channel"))
         if not channels:
             raise BadInput("it has no [[channel]] tables, each with a topic and a field")
         table["channel"] = [self._channel(channel) for channel in channels]
@@ -194,7 +193,7 @@ class _PlanReader:
             return ()
         if isinstance(action, dict):
             action = [action]
-        tables = _tables(action)
+        tables = tables_in(action)
         if not tables:
             raise BadInput(
                 'action must be { topic = "/cmd_vel", field = "angular.z" }, or a list of such'
@@ -256,13 +255,6 @@ class _PlanReader:
         return column
 
 
-def _tables(value: Any) -> list[dict[str, Any]]:
-    """Return a list of tables; an empty one for anything else."""
-    if isinstance(value, list) and all(isinstance(table, dict) for table in value):
-        return value
-    return []
-
-
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a table with a topic and a field by key; raise ValueError if one is none."""
     keys = [key for key in ("max_age_s", "infinite", "too_near") if key in table]
@@ -322,7 +314,7 @@ class BagTable(Table):
                 chunk[_ACTION] = _action(self._plan.action, values)
                 has_action = np.isfinite(chunk[_ACTION])
                 self._n_without_action += int((~has_action).sum())
-            if self._plan.columns.episode == _EPISODE:
+            if self._plan.columns.episodes.episode == _EPISODE:
                 numbers = None
                 if self._plan.episode is not None:
                     numbers = values[self._plan.episode]
@@ -344,7 +336,10 @@ class BagTable(Table):
         self._row_file.seek(0)
         self._row_file.truncate()
         resampler = Resampler(
-            self._plan.fields, self._decoders, self._plan.columns.period_s, self._plan.rows_topic
+            self._plan.fields,
+            self._decoders,
+            self._plan.columns.times.period_s,
+            self._plan.rows_topic,
         )
         messages = self._bag.messages(self._topics)
         if self._plan.clock == STAMP:

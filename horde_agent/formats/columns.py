@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -70,40 +71,8 @@ _NUMBER_KEYS = ("low", "high", "step", "origin", "scale")
 OF_EPISODES = ("next_reward", "episode", "episode_step", "terminated", "truncated")
 """Keys of columns from which the rewards and the flags of rows follow."""
 _OTHERS = ("time", *READ_FIELDS, *OF_EPISODES)
-
-
 SEPARATORS = (",", ";", "\t", "|")
 """Of a CSV file, in the order in which they are looked for."""
-
-
-_CHOICES = {
-    "missing": ("error", "gap"),
-    "convention": (OBSERVATION, TRANSITION),
-    "time_unit": tuple(TIME_UNITS_S),
-    "both": (TERMINATED, TRUNCATED),
-    "separator": SEPARATORS,
-    "decimal": (".", ","),
-}
-"""Values of keys of `Columns` that are one of a few texts."""
-
-
-class CsvForm(NamedTuple):
-    """How a CSV file is written.
-
-    Attributes:
-        separator: Between two cells; found when None: a comma, or else a semicolon, a tab or a bar.
-        decimal: The decimal mark; when None a point, or also a comma if commas separate no cells.
-        has_header: Whether the first line has the names; else they are column_0, column_1, ...; so is
-            a column without a name.
-    """
-
-    separator: str | None = None
-    decimal: str | None = None
-    has_header: bool = True
-
-
-FOUND_FORM = CsvForm()
-"""A form that is found in the file, with a header."""
 
 
 def unnamed(i: int) -> str:
@@ -148,23 +117,104 @@ class ChannelColumn(NamedTuple):
         return Shift(self.origin, self.scale)
 
 
+def _check_choice(key: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise BadInput if the value of a key is none of the choices."""
+    if value is not None and value not in choices:
+        shown = ", ".join(map(toml_value, choices))
+        raise BadInput(f"{key} must be one of {shown}, not {toml_value(value)}")
+
+
 @dataclass(frozen=True)
-class Columns:
-    """Meaning of the columns of a table with a row per step.
+class TimeColumns:
+    """Keys about time.
 
     Attributes:
-        channel: The channels of the observation, in order.
         period_s: Time between two rows, in seconds.
         time: Column of seconds, increasing within an episode; a row more than 1.5 periods late
             follows a gap.
         time_unit: Unit of these times if they are numbers: "s", "ms", "us" or "ns".
+        step: Column of the number of the step; rows are counted when None.
+    """
+
+    period_s: float = 1.0
+    time: str | None = None
+    time_unit: str = "s"
+    step: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput at an invalid value."""
+        if not 0.0 < self.period_s < math.inf:
+            raise BadInput(f"period_s must be > 0, not {self.period_s}")
+        _check_choice("time_unit", self.time_unit, tuple(TIME_UNITS_S))
+
+    @property
+    def unit_s(self) -> float:
+        """The unit of the times in seconds."""
+        return TIME_UNITS_S[self.time_unit]
+
+
+@dataclass(frozen=True)
+class ActionColumns:
+    """Keys about actions.
+
+    Attributes:
         action: Column of the discrete action taken from the row's observation; None if actions are
             unknown.
         actions: Names of the actions; action_0.. when empty.
         b: Column of the action's probability, or "estimate"; None if it is unknown.
+    """
+
+    action: str | None = None
+    actions: tuple[str, ...] = ()
+    b: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput at a probability of nothing."""
+        if self.b is not None and self.action is None:
+            raise BadInput("b is the probability of an action: name the column `action` too")
+
+
+@dataclass(frozen=True)
+class RewardColumns:
+    """Keys about rewards, which are unknown without both.
+
+    Attributes:
         next_reward: Column of the reward of the row's action, as in rows (s, a, r, done).
         reward: Column of the reward of the transition that led to the row, as in recorded runs.
-            Without both, rewards are unknown.
+    """
+
+    next_reward: str | None = None
+    reward: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput if both are named."""
+        if self.reward is not None and self.next_reward is not None:
+            raise BadInput(
+                "reward and next_reward are both named: name next_reward if a row has the reward of its action, "
+                "reward if it has that of the transition to it"
+            )
+
+    def column(self, channels: Sequence[ChannelColumn], *, is_of_action: bool) -> str | None:
+        """Return the column of the rewards of the rows' actions, or of the transitions to them; None without one.
+
+        Without a key, a channel with the usual name of a reward has them.
+        """
+        named = self.reward
+        if is_of_action:
+            named = self.next_reward
+        if named is not None:
+            return named
+        for channel in channels:
+            if channel.name.lower() in REWARD_NAMES and channel.transition == is_of_action:
+                return channel.column
+        return None
+
+
+@dataclass(frozen=True)
+class EpisodeColumns:
+    """Keys about where episodes begin and how they end.
+
+    Attributes:
         episode: Column of the episode's number, which does not decrease; the last row of an episode
             has no action.
         episode_step: Column of a counter or a time that starts again in each episode: an episode
@@ -176,62 +226,134 @@ class Columns:
             state that it led to is not in the table, whatever the `convention`.
         both: "terminated" or "truncated": what a row is that is marked as both. None: it is
             refused.
-        step: Column of the number of the step; rows are counted when None.
-        phase, flags, policy: Columns of a recorded run (`horde_agent.record`).
-        tile_layout: TOML text of the tiles; a default for the number of channels when None.
-        tests_excursions: Whether the recorded robot made test excursions.
-        missing: "error", or "gap" to drop rows without a number and to accept times that do not
-            increase.
         convention: Meaning of `terminated`. "observation": the row's observation is terminal, and
             its action does not count. "transition": the row's action led to a terminal state, as in
             rows (s, a, r, done); a terminal row is added. None: "observation", but a terminal row
             with an action and its b is refused.
-        separator, decimal, header: Form of a CSV file (`CsvForm`).
-        missing_values: Numbers that stand for a missing one in the channels, such as -999.
     """
 
-    channel: tuple[ChannelColumn, ...]
-    period_s: float = 1.0
-    time: str | None = None
-    time_unit: str = "s"
-    action: str | None = None
-    actions: tuple[str, ...] = ()
-    b: str | None = None
-    next_reward: str | None = None
-    reward: str | None = None
     episode: str | None = None
     episode_step: str | None = None
     terminated: str | None = None
     truncated: str | None = None
     both: str | None = None
-    step: str | None = None
+    convention: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise BadInput at an invalid value."""
+        _check_choice("both", self.both, (TERMINATED, TRUNCATED))
+        _check_choice("convention", self.convention, (OBSERVATION, TRANSITION))
+
+
+@dataclass(frozen=True)
+class RunColumns:
+    """Keys of a recorded run (`horde_agent.record`).
+
+    Attributes:
+        phase, flags, policy: Its columns.
+        tests_excursions: Whether the recorded robot made test excursions.
+    """
+
     phase: str | None = None
     flags: str | None = None
     policy: str | None = None
-    tile_layout: str | None = None
     tests_excursions: bool = False
-    missing: str = "error"
-    convention: str | None = None
+
+
+@dataclass(frozen=True)
+class CsvForm:
+    """How a CSV file is written.
+
+    Attributes:
+        separator: Between two cells; found when None: a comma, or else a semicolon, a tab or a bar.
+        decimal: The decimal mark; when None a point, or also a comma if commas separate no cells.
+        header: Whether the first line has the names; else they are column_0, column_1, ...; so is a
+            column without a name.
+    """
+
     separator: str | None = None
     decimal: str | None = None
     header: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise BadInput at an invalid value."""
+        _check_choice("separator", self.separator, SEPARATORS)
+        _check_choice("decimal", self.decimal, (".", ","))
+
+
+FOUND_FORM = CsvForm()
+"""A form that is found in the file, with a header."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Meaning of the columns of a table with a row per step; the keys of a file are those of its records.
+
+    Attributes:
+        channel: The channels of the observation, in order.
+        times, actions, rewards, episodes, run, csv: Keys by what they are about.
+        tile_layout: TOML text of the tiles; a default for the number of channels when None.
+        missing: "error", or "gap" to drop rows without a number and to accept times that do not
+            increase.
+        missing_values: Numbers that stand for a missing one in the channels, such as -999.
+    """
+
+    channel: tuple[ChannelColumn, ...] = ()
+    times: TimeColumns = TimeColumns()
+    actions: ActionColumns = ActionColumns()
+    rewards: RewardColumns = RewardColumns()
+    episodes: EpisodeColumns = EpisodeColumns()
+    run: RunColumns = RunColumns()
+    csv: CsvForm = FOUND_FORM
+    tile_layout: str | None = None
+    missing: str = "error"
     missing_values: tuple[float, ...] = ()
 
-    @property
-    def csv_form(self) -> CsvForm:
-        """The form of the table if it is a CSV file."""
-        return CsvForm(self.separator, self.decimal, self.header)
+    def __post_init__(self) -> None:
+        """Raise BadInput at keys or channels that do not fit together."""
+        _check_choice("missing", self.missing, ("error", "gap"))
+        ends = {
+            'convention = "transition"': self.episodes.convention == TRANSITION,
+            "truncated": self.episodes.truncated is not None,
+            "episode_step": self.episodes.episode_step is not None,
+        }
+        for key, is_used in ends.items():
+            if is_used and self.run.phase is not None:
+                raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
+        names = [channel.name for channel in self.channel]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise BadInput(f"two channels have the name {twice[0]!r}")
 
     @property
-    def time_unit_s(self) -> float:
-        """The unit of the times in seconds."""
-        return TIME_UNITS_S[self.time_unit]
+    def keys(self) -> dict[str, Any]:
+        """The keys of a file with their values, without the channels."""
+        keys: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if is_dataclass(value):
+                keys |= vars(value)
+            elif name != "channel":
+                keys[name] = value
+        return keys
+
+    def with_keys(self, **keys: Any) -> Columns:
+        """Return columns with other values of some keys; raise BadInput if they are invalid."""
+        changes: dict[str, Any] = {}
+        for name, record in vars(self).items():
+            if is_dataclass(record):
+                values = {key: keys.pop(key) for key in vars(record) if key in keys}
+                changes[name] = replace(record, **values)  # type: ignore[type-var]
+        return replace(self, **changes, **keys)
+
+    def as_log(self) -> Columns:
+        """Return columns whose actions are ignored, and whose rows without a number are dropped."""
+        return self.with_keys(missing="gap", action=None, b=None)
 
     @property
     def others(self) -> dict[str, str]:
-        """Names of the columns that are no channels, by attribute."""
-        names = {key: getattr(self, key) for key in _OTHERS}
-        return {key: name for key, name in names.items() if name not in (None, ESTIMATE)}
+        """Names of the columns that are no channels, by key."""
+        keys = self.keys
+        return {key: keys[key] for key in _OTHERS if keys[key] not in (None, ESTIMATE)}
 
     @property
     def names(self) -> list[str]:
@@ -245,45 +367,43 @@ class Columns:
         Args:
             header: Of its recording.
             column: Column of a channel, with {name} and {i} for its name and number.
-            named: The other columns, by attribute; b is left out if it is unknown.
+            named: The other columns, by key; b is left out if it is unknown.
         """
         if not header.get("b_known", True):
             named.pop("b", None)
-        low, high = (
-            [sign * math.inf if x is None else x for x in header[k]]
-            for k, sign in (("low", -1), ("high", 1))
-        )
-        channels = [
-            ChannelColumn(
-                column.format(name=c["name"], i=i),
-                *(c["name"], c["group"], c["unit"], low[i], high[i], c["is_sensor"], c["step"]),
-            )
-            for i, c in enumerate(header["channels"])
-        ]
         shifts = shifts_of(header)
-        channels = [c._replace(**shifts.get(c.name, NO_SHIFT)._asdict()) for c in channels]
-        facts: dict[str, Any] = {name: header[name] for name in ("period_s", "tile_layout")}
-        facts |= {
-            "actions": tuple(header["actions"]),
-            "tests_excursions": bool(header.get("tests_excursions")),
-        }
-        return cls(tuple(channels), **facts | named)
+        channels = []
+        for i, described in enumerate(header["channels"]):
+            channel = ChannelColumn(
+                column=column.format(name=described["name"], i=i),
+                name=described["name"],
+                group=described["group"],
+                unit=described["unit"],
+                low=bound_of(header["low"][i], -math.inf),
+                high=bound_of(header["high"][i], math.inf),
+                sensor=described["is_sensor"],
+                step=described["step"],
+            )
+            shift = shifts.get(channel.name, NO_SHIFT)
+            channels.append(channel._replace(origin=shift.origin, scale=shift.scale))
+        return cls(tuple(channels)).with_keys(
+            period_s=header["period_s"],
+            tile_layout=header["tile_layout"],
+            actions=tuple(header["actions"]),
+            tests_excursions=bool(header.get("tests_excursions")),
+            **named,
+        )
 
     def to_toml(self) -> str:
         """Return the file that `read` reads."""
-        settings = {k: v for k, v in vars(self).items() if k != "channel" and v not in (None, ())}
-        if self.header:
-            settings.pop("header")
-        if self.time_unit == "s":
-            settings.pop("time_unit")
-        lines = [f"{key} = {toml_value(value)}" for key, value in settings.items()]
+        keys = {key: value for key, value in self.keys.items() if value not in (None, ())}
+        if self.csv.header:
+            del keys["header"]
+        if self.times.time_unit == "s":
+            del keys["time_unit"]
+        lines = toml_lines(keys)
         for channel in self.channel:
-            facts = channel_facts(channel)
-            lines += [
-                "",
-                "[[channel]]",
-                *(f"{key} = {toml_value(value)}" for key, value in facts.items()),
-            ]
+            lines += ["", "[[channel]]", *toml_lines(channel_facts(channel))]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -305,58 +425,57 @@ class Columns:
         except (OSError, TypeError, ValueError) as error:
             raise BadInput(f"the columns in {file} cannot be read: {error}") from None
         if is_log:
-            return replace(columns, missing="gap", action=None, b=None)
+            return columns.as_log()
         return columns
 
     @classmethod
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:
-        """Check a table with the keys of this class; raise BadInput if one is unknown, missing or invalid."""
-        kinds = get_type_hints(cls)
+        """Check a table with the keys of a file; raise BadInput if one is unknown, missing or invalid."""
+        kinds = _kinds()
         if base is None:
             for key in ("channel", "period_s"):
                 if key not in table:
                     raise BadInput(f"it has no {key!r}")
-        given: dict[str, Any] = {}
+        keys: dict[str, Any] = {}
         for key, value in table.items():
             if key not in kinds:
                 raise BadInput(f"unknown key {key!r}: choose {', '.join(kinds)}")
             try:
                 if key == "channel":
-                    given[key] = channels(value)
+                    keys[key] = _channels(value)
                 elif key == "missing_values":
-                    given[key] = _numbers(key, value)
+                    keys[key] = _numbers(key, value)
                 else:
-                    given[key] = typed(value, kinds[key])
+                    keys[key] = typed(value, kinds[key])
+            except BadInput:
+                raise
             except ValueError as error:
-                raise error if isinstance(error, BadInput) else BadInput(f"{key} {error}") from None
-        columns = replace(base or cls(channel=()), **given)
-        if not 0.0 < columns.period_s < math.inf:
-            raise BadInput(f"period_s must be > 0, not {columns.period_s}")
-        for key, choices in _CHOICES.items():
-            value = getattr(columns, key)
-            if value is not None and value not in choices:
-                shown = ", ".join(map(toml_value, choices))
-                raise BadInput(f"{key} must be one of {shown}, not {toml_value(value)}")
-        ends = {
-            'convention = "transition"': columns.convention == TRANSITION,
-            "truncated": columns.truncated is not None,
-            "episode_step": columns.episode_step is not None,
-        }
-        for key, is_used in ends.items():
-            if is_used and columns.phase is not None:
-                raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
-        if columns.b is not None and columns.action is None:
-            raise BadInput("b is the probability of an action: name the column `action` too")
-        if columns.reward is not None and columns.next_reward is not None:
-            raise BadInput(
-                "reward and next_reward are both named: name next_reward if a row has the reward of its action, "
-                "reward if it has that of the transition to it"
-            )
-        names = [c.name for c in columns.channel]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise BadInput(f"two channels have the name {twice[0]!r}")
-        return columns
+                raise BadInput(f"{key} {error}") from None
+        return (base or cls()).with_keys(**keys)
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """Return the types of the keys of a file."""
+    kinds: dict[str, Any] = {}
+    for name, kind in get_type_hints(Columns).items():
+        if is_dataclass(kind):
+            kinds |= get_type_hints(kind)
+        else:
+            kinds[name] = kind
+    return kinds
+
+
+def toml_lines(keys: Mapping[str, Any]) -> list[str]:
+    """Return keys and values as lines of a TOML file."""
+    return [f"{key} = {toml_value(value)}" for key, value in keys.items()]
+
+
+def bound_of(number: float | None, unbounded: float) -> float:
+    """Return a bound in a header as a number; there, None stands for an infinite one."""
+    if number is None:
+        return unbounded
+    return number
 
 
 def channel_facts(channel: ChannelColumn) -> dict[str, Any]:
@@ -389,8 +508,7 @@ def unscaled(columns: Sequence[tuple[str, str]]) -> list[ChannelColumn]:
 
 def default_layout(n: int) -> str:
     """Return the layout of `TileCoder.default` for n channels of the group "obs"; other groups have no tiles."""
-    pairs = '[[tiling]]\ngroup = "obs"\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n'
-    return '[[tiling]]\ngroup = "obs"\nintervals = [8]\ntilings = 8\n' + (pairs if n > 1 else "")
+    return _default_tilings("obs", n)
 
 
 def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
@@ -415,73 +533,76 @@ def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     ]
     tables = []
     for group in dict.fromkeys(groups):
-        name = toml_value(group)
-        if n_categories[group]:
-            n_tiles = n_categories[group]
+        n_tiles = n_categories[group]
+        if n_tiles:
+            name = toml_value(group)
             tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [{n_tiles}]\ntilings = 1\n")
             continue
-        tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n")
-        if groups.count(group) > 1:
-            tables.append(
-                f"[[tiling]]\ngroup = {name}\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n"
-            )
+        tables.append(_default_tilings(group, groups.count(group)))
     return "".join(tables)
 
 
-def channels(tables: Any) -> tuple[ChannelColumn, ...]:
+def _default_tilings(group: str, n_channels: int) -> str:
+    """Return the tables of the default tilings of a group, with pairs of neighbours if it has several channels."""
+    name = toml_value(group)
+    layout = f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n"
+    if n_channels > 1:
+        layout += f"[[tiling]]\ngroup = {name}\nneighbour = 1\nintervals = [4, 4]\ntilings = 4\n"
+    return layout
+
+
+def _channels(tables: Any) -> tuple[ChannelColumn, ...]:
     """Return the channels of `[[channel]]` tables; raise BadInput if a column, a key or a range is invalid."""
-    channel_columns = []
-    if not (
-        isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)
-    ):
+    if not tables_in(tables):
         raise BadInput("channel must be [[channel]] tables")
-    for table in tables:
-        unknown = sorted(set(table) - set(ChannelColumn._fields))
-        if unknown:
-            raise BadInput(
-                f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}"
-            )
-        if not isinstance(table.get("column"), str):
-            raise BadInput("each [[channel]] needs a column, a text")
-        for key in ("sensor", "transition"):
-            if not isinstance(table.get(key, True), bool):
-                raise BadInput(
-                    f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}"
-                )
-        name = str(table.get("name") or table["column"])
-        categories = _categories(name, table)
-        numbers = {k: real_number(k, table[k]) for k in _NUMBER_KEYS if table.get(k) is not None}
-        low = numbers.get("low", -math.inf)
-        high = numbers.get("high", math.inf)
-        if not low < high or math.isnan(numbers.get("step", 0.0)):
-            raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
-        _check_shift(name, numbers, has_categories=bool(categories))
-        if categories:
-            # The middle of a tile is a category's number
-            numbers |= {"low": -0.5, "high": len(categories) - 0.5}
-        channel_columns.append(
-            ChannelColumn(
-                **{
-                    **table,
-                    **numbers,
-                    "name": name,
-                    "group": str(table.get("group") or name),
-                    "categories": categories,
-                }
-            )
+    return tuple(_channel(table) for table in tables)
+
+
+def tables_in(value: Any) -> list[dict[str, Any]]:
+    """Return a list of tables; an empty one for anything else."""
+    if isinstance(value, list) and all(isinstance(table, dict) for table in value):
+        return value
+    return []
+
+
+def _channel(table: Mapping[str, Any]) -> ChannelColumn:
+    unknown = sorted(set(table) - set(ChannelColumn._fields))
+    if unknown:
+        raise BadInput(
+            f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}"
         )
-    return tuple(channel_columns)
+    if not isinstance(table.get("column"), str):
+        raise BadInput("each [[channel]] needs a column, a text")
+    for key in ("sensor", "transition"):
+        if not isinstance(table.get(key, True), bool):
+            raise BadInput(
+                f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}"
+            )
+    name = str(table.get("name") or table["column"])
+    categories = _categories(name, table)
+    numbers = {k: real_number(k, table[k]) for k in _NUMBER_KEYS if table.get(k) is not None}
+    low = numbers.get("low", -math.inf)
+    high = numbers.get("high", math.inf)
+    if not low < high or math.isnan(numbers.get("step", 0.0)):
+        raise BadInput(f"channel {name!r}: low must be below high, not {low} and {high}")
+    if categories:
+        # The middle of a tile is a category's number
+        numbers |= {"low": -0.5, "high": len(categories) - 0.5}
+    texts = {"name": name, "group": str(table.get("group") or name)}
+    channel = ChannelColumn(**{**table, **numbers, **texts, "categories": categories})
+    _check_shift(channel)
+    return channel
 
 
-def _check_shift(name: str, numbers: Mapping[str, float], *, has_categories: bool) -> None:
+def _check_shift(channel: ChannelColumn) -> None:
     """Raise BadInput if origin or scale of a [[channel]] makes no reading of a number."""
-    origin = numbers.get("origin", NO_SHIFT.origin)
-    scale = numbers.get("scale", NO_SHIFT.scale)
+    name = channel.name
+    origin, scale = channel.shift
     if not math.isfinite(origin):
         raise BadInput(f"channel {name!r}: origin must be a finite number, not {origin}")
     if not math.isfinite(scale) or scale == 0.0:
         raise BadInput(f"channel {name!r}: scale must be a finite number other than 0, not {scale}")
-    if has_categories and (origin, scale) != NO_SHIFT:
+    if channel.categories and channel.shift != NO_SHIFT:
         raise BadInput(f"channel {name!r}: categories are no numbers, and have no origin and scale")
 
 

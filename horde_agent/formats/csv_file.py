@@ -31,7 +31,7 @@ from horde_agent.formats.cells import (
 )
 from horde_agent.formats.columns import SEPARATORS, CsvForm, unnamed
 from horde_agent.formats.format import TableFile, columns_to_read
-from horde_agent.formats.tables import Chunk
+from horde_agent.formats.part import Chunk
 from horde_agent.refusals import BadInput
 
 MOST_BYTES = 1 << 24
@@ -70,7 +70,7 @@ class CsvFile(TableFile):
 
     def found_form(self, path: Path) -> CsvForm:
         """Return the form of a file: without a header if its first line has numbers alone."""
-        headless = CsvForm(has_header=False)
+        headless = CsvForm(header=False)
         rows = next(self.chunks(path, self.names(path, headless), headless), {})
         first_cells = [column[0] for column in rows.values() if str(column[0]).strip()]
         if first_cells and np.isfinite(as_numbers(np.array(first_cells, dtype=object))).all():
@@ -105,14 +105,14 @@ def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
         while len(head) < BLOCK_BYTES and (piece := next(pieces, None)) is not None:
             head += piece
         head = head.removeprefix(codecs.BOM_UTF8)
-        separator = form.separator or _found_separator(head, has_header=form.has_header)
+        separator = form.separator or _found_separator(head, has_header=form.header)
         blocks = _blocks(chain([head], pieces), separator, file)
         first_block = next(blocks, b"")
         lines = _lines(first_block)
         rows = csv.reader(lines, delimiter=separator)
         first_row = next(rows, [])
         header = [unnamed(i) for i in range(len(first_row))]
-        if form.has_header:
+        if form.header:
             header = [name if name.strip() else unnamed(i) for i, name in enumerate(first_row)]
             first_block = "".join(lines[rows.line_num :]).encode()
         decimal = form.decimal

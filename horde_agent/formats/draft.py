@@ -103,7 +103,7 @@ def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvFor
     kinds = _by_kind(rows)
     numbers = kinds.numbers
     settings = _settings(numbers, kinds.dates)
-    if not form.has_header:
+    if not form.header:
         settings["header"] = False
     if form.decimal is not None:
         settings["decimal"] = form.decimal
@@ -189,7 +189,7 @@ def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:
             values = cells.as_numbers(column)
         present = values[np.isfinite(values)]
         return bool((present == np.floor(present)).all())
-    if not form.has_header or name != unnamed(0) or column is None:
+    if not form.header or name != unnamed(0) or column is None:
         return False
     return bool((np.diff(cells.as_numbers(column)) == 1).all())
 

@@ -14,7 +14,8 @@ from horde_agent.formats.arrays import refuse_twice
 from horde_agent.formats.cells import as_numbers
 from horde_agent.formats.columns import FOUND_FORM, Columns, CsvForm
 from horde_agent.formats.draft import draft_table_columns
-from horde_agent.formats.tables import Chunk, Table
+from horde_agent.formats.part import Chunk
+from horde_agent.formats.tables import Table
 from horde_agent.refusals import BadInput
 
 UNFINISHED = ".unfinished-export"
@@ -89,7 +90,7 @@ class TableFile(Format):
             raise BadInput(
                 f"{path} has only a part of an interrupted export: run the same `horde export` again"
             )
-        return Table(lambda: self.chunks(path, columns.names, columns.csv_form), columns, str(path))
+        return Table(lambda: self.chunks(path, columns.names, columns.csv), columns, str(path))
 
     def draft(self, path: Path) -> str:
         """Return a columns file, by the names and the first rows of the columns."""

@@ -198,7 +198,7 @@ def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
             channel += unscaled(
                 [*_names(ACTION, features[ACTION], ACTION), *([("b", "b")] if has_b else [])]
             )
-    return Columns(tuple(channel), **facts)
+    return Columns(tuple(channel)).with_keys(**facts)
 
 
 def _names(column: str, feature: _Feature, short: str) -> list[tuple[str, str]]:

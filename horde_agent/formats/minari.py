@@ -37,7 +37,8 @@ from horde_agent.formats.columns import (
     unscaled,
 )
 from horde_agent.formats.format import Format
-from horde_agent.formats.tables import Chunk, Episode, Table
+from horde_agent.formats.part import Chunk
+from horde_agent.formats.tables import Episode, Table
 from horde_agent.record import NO_ACTION
 from horde_agent.refusals import BadInput, imported
 
@@ -197,15 +198,15 @@ def _columns_of(data: Any, where: str) -> Columns:
     match data.action_space:
         case spaces.Discrete(n=n_actions):
             names = tuple(f"action_{a}" for a in range(int(n_actions)))
-            return Columns(
-                tuple(channels), action="action", actions=names, b=b, tile_layout=layout, **ends
+            return Columns(tuple(channels), tile_layout=layout).with_keys(
+                action="action", actions=names, b=b, **ends
             )
         case spaces.Box(shape=(n_numbers,)):
             action_names = [f"action_{i}" for i in range(n_numbers)] + (
                 [_B] if b is not None else []
             )
             channels += unscaled([(name, name) for name in action_names])
-            return Columns(tuple(channels), tile_layout=layout, **ends)
+            return Columns(tuple(channels), tile_layout=layout).with_keys(**ends)
     raise BadInput(
         f"{where}: the action space must be Discrete or a flat Box, not {data.action_space}"
     )

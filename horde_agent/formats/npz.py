@@ -15,7 +15,7 @@ import numpy as np
 from horde_agent.formats.arrays import parts
 from horde_agent.formats.columns import CsvForm
 from horde_agent.formats.format import TableFile, columns_to_read
-from horde_agent.formats.tables import Chunk
+from horde_agent.formats.part import Chunk
 from horde_agent.processes import available_memory
 from horde_agent.refusals import BadInput
 

@@ -7,7 +7,7 @@ converted to this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -28,9 +28,11 @@ from horde_agent.formats.columns import (
     TRUNCATED_NAMES,
     ChannelColumn,
     Columns,
+    RewardColumns,
     layout_without_transitions,
 )
 from horde_agent.formats.fit import LATE, TableFit
+from horde_agent.formats.part import Chunk, Part
 from horde_agent.interface import Interface
 from horde_agent.life.flags import borders_of
 from horde_agent.policies import Policy
@@ -39,11 +41,9 @@ from horde_agent.refusals import BadInput
 from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats
 
-Chunk = Mapping[str, NDArray[Any]]
-"""Columns by name, of cells or of vectors: shape (n_rows,) or (n_rows, n)."""
-
-CHUNK_ROWS = 32_768
 _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
+_NEEDED = (*_ACTED, int(Phase.END))
+"""Phases of rows that are learned from."""
 _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
 _NO_READING = 0.0
 """Reading of a channel of transitions in the first row of an episode, to which no transition led."""
@@ -85,12 +85,13 @@ class Table:
         self.where = where
         self._notes = notes
         self._extremes: dict[str, _Extremes] = {}
-        self._has_action_names = bool(columns.actions)
+        self._has_action_names = bool(columns.actions.actions)
         if columns.tile_layout is None:
             columns = replace(columns, tile_layout=layout_without_transitions(columns.channel))
         is_open = any(c.low is None or c.high is None for c in columns.channel)
         self.columns = columns
-        if is_open or (columns.action is not None and not columns.actions):
+        has_actions = columns.actions.action is not None
+        if is_open or (has_actions and not self._has_action_names):
             self.columns = self._with_ranges(columns)
         self.behaviour: tuple[Policy, Interface] | None = None
         self.b_estimate: dict[str, float] | None = None
@@ -98,14 +99,18 @@ class Table:
         self._fit = self._new_fit()
 
     def _new_fit(self) -> TableFit:
-        knows_b = self.columns.b is not None or self.behaviour is not None
+        rewards = self.columns.rewards
         return TableFit(
             self.where,
-            self.columns.period_s,
+            self.columns.times.period_s,
             has_action_names=self._has_action_names,
-            knows_b=knows_b,
-            reward=self.columns.next_reward or self.columns.reward,
+            knows_b=self._knows_b,
+            reward=rewards.next_reward or rewards.reward,
         )
+
+    @property
+    def _knows_b(self) -> bool:
+        return self.columns.actions.b is not None or self.behaviour is not None
 
     @property
     def remarks(self) -> list[str]:
@@ -115,9 +120,8 @@ class Table:
     def _mark_remarks(self) -> list[str]:
         """Say if a mark of the ends of episodes is read as a sensor."""
         usual_names = {"terminated": TERMINATED_NAMES, "truncated": TRUNCATED_NAMES}
-        unnamed = {
-            key: names for key, names in usual_names.items() if getattr(self.columns, key) is None
-        }
+        column_names = self.columns.others
+        unnamed = {key: names for key, names in usual_names.items() if key not in column_names}
         remarks = []
         for channel in self.columns.channel:
             for key, names in unnamed.items():
@@ -138,7 +142,8 @@ class Table:
     def _reward_remarks(self) -> list[str]:
         """Say if a reward is read as one of the row's observation though the rows are transitions."""
         channels = self.columns.channel
-        if self.columns.convention != TRANSITION or any(channel.transition for channel in channels):
+        is_transitions = self.columns.episodes.convention == TRANSITION
+        if not is_transitions or any(channel.transition for channel in channels):
             return []
         return [
             f"The channel {channel.name!r} is read as one of the row's observation. If it is the reward of the row's "
@@ -165,42 +170,35 @@ class Table:
     def header(self) -> dict[str, Any]:
         """Description of the robot, as in the header of a recording."""
         columns = self.columns
-        low, high = (
-            [None if x is None or not np.isfinite(x) else x for x in bounds]
-            for bounds in ([c.low for c in columns.channel], [c.high for c in columns.channel])
-        )
-        described = [
-            {
-                "name": c.name,
-                "group": c.group,
-                "unit": c.unit,
-                "is_sensor": c.sensor,
-                "step": c.step,
-            }
-            for c in columns.channel
-        ]
-        is_density = any((c.name, c.group) == ("b", "action") for c in columns.channel)
-        return {
-            "channels": described,
-            "actions": list(columns.actions) or ["unknown"],
-            "period_s": columns.period_s,
-            "low": low,
-            "high": high,
+        channels = columns.channel
+        is_density = any((c.name, c.group) == ("b", "action") for c in channels)
+        header = {
+            "channels": [
+                {
+                    "name": c.name,
+                    "group": c.group,
+                    "unit": c.unit,
+                    "is_sensor": c.sensor,
+                    "step": c.step,
+                }
+                for c in channels
+            ],
+            "actions": list(columns.actions.actions) or ["unknown"],
+            "period_s": columns.times.period_s,
+            "low": [_finite(c.low) for c in channels],
+            "high": [_finite(c.high) for c in channels],
             "tile_layout": columns.tile_layout,
             "notes": self.notes,
-            "tests_excursions": columns.tests_excursions,
-            "b_known": columns.b is not None or self.behaviour is not None or is_density,
-            "reward_known": columns.reward is not None or columns.next_reward is not None,
-            **self._shifts(),
-            **({} if self.b_estimate is None else {"b_estimate": self.b_estimate}),
+            "tests_excursions": columns.run.tests_excursions,
+            "b_known": self._knows_b or is_density,
+            "reward_known": columns.rewards != RewardColumns(),
         }
-
-    def _shifts(self) -> dict[str, Any]:
-        """Return origin and scale of the channels that have them, for the header."""
-        shifts = {c.name: list(c.shift) for c in self.columns.channel if c.shift != NO_SHIFT}
-        if not shifts:
-            return {}
-        return {SHIFTS: shifts}
+        shifts = {c.name: list(c.shift) for c in channels if c.shift != NO_SHIFT}
+        if shifts:
+            header[SHIFTS] = shifts
+        if self.b_estimate is not None:
+            header["b_estimate"] = self.b_estimate
+        return header
 
     def _with_ranges(self, columns: Columns) -> Columns:
         """Read the table once for unknown ranges and the number of actions."""
@@ -219,8 +217,8 @@ class Table:
                     high[i] = max(high[i], finite.max())
                 else:
                     first_cells.setdefault(name, cells.shown(cells.cell_at(part.column(name), 0)))
-            if columns.action is not None:
-                actions = cells.as_numbers(part.column(columns.action))
+            actions = part.numbers("action")
+            if actions is not None:
                 largest = np.nanmax(actions, initial=0.0)
                 n_actions = max(n_actions, int(min(largest, _LARGEST_ACTION)) + 1)
         if not np.isfinite(low).all():
@@ -237,8 +235,8 @@ class Table:
             if c.low is None and c.high is None:
                 self._extremes[c.name] = _Extremes(lowest, highest)
             channels.append(_with_range(c, lowest, highest))
-        actions_found = tuple(f"action_{a}" for a in range(n_actions if columns.action else 0))
-        return replace(columns, channel=tuple(channels), actions=columns.actions or actions_found)
+        action_names = columns.actions.actions or tuple(f"action_{a}" for a in range(n_actions))
+        return columns.with_keys(channel=tuple(channels), actions=action_names)
 
     def __iter__(self) -> Iterator[Stream]:
         """Yield the rows in consecutive parts; raise BadInput at an invalid value, with its row and column.
@@ -257,11 +255,11 @@ class Table:
                 yield Stream(rows, header)
         self._fit.finish()
 
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self) -> Iterator[Part]:
         """Yield the parts of the table that have rows."""
         n_read = 0
         for chunk in self._chunks():
-            part = _Part(chunk, self.where, self.columns, n_read)
+            part = Part(chunk, self.where, self.columns, n_read)
             n_read += part.n_rows
             if part.n_rows:
                 yield part
@@ -270,7 +268,7 @@ class Table:
         """Raise BadInput if the rows that were read do not fit the period, or no step can be learned from."""
         self._fit.finish()
 
-    def _check_widths(self, part: _Part, widths: dict[str, int]) -> None:
+    def _check_widths(self, part: Part, widths: dict[str, int]) -> None:
         """Raise BadInput if the vectors of a column are longer or shorter than in the parts before."""
         for vector in {name.rpartition("_")[0] for name in self.columns.names}:
             width = part.vector_width(vector)
@@ -278,89 +276,104 @@ class Table:
                 where = f"{self.where}, row {part.n_read + 1}, column {vector!r}"
                 raise BadInput(f"{where}: a vector of {width} numbers, expected {widths[vector]}")
 
-    def _rows(self, part: _Part, following: _Part | None, previous: _RowBefore) -> NDArray[Any]:
+    def _rows(self, part: Part, following: Part | None, previous: _RowBefore) -> NDArray[Any]:
         """Return the rows of a part that are kept; `following` is the part after it, None for the last one."""
-        columns = self.columns
-        n = part.n_rows
-        drops = columns.missing == "gap"
-
-        observation, is_missing = self._observation(part)
+        values = self._values(part)
         t = part.times()
-        if t is not None and drops:
-            is_missing |= ~np.isfinite(t)
-        if drops:
-            is_kept = ~is_missing
+        borders = self._borders(part, following, values, t, previous)
+        gaps = borders.breaks | self._late(part, t, borders.begins, previous)
+        adds_rows = borders.is_terminal_after | borders.is_cut_after
+        is_last = borders.ends & ~adds_rows
+        is_terminal = borders.is_terminal & ~borders.is_terminal_after
+
+        rows = new_rows(part.n_rows, len(self.columns.channel))
+        rows["observation"] = self._readings(part, values)
+        rows["pose"] = np.nan
+        rows["step"] = self._steps(part, borders.begins, adds_rows, previous)
+        if t is None:
+            rows["t"] = rows["step"] * self.columns.times.period_s
         else:
-            is_kept = np.ones(n, dtype=bool)
-        is_terminal = self._marked(part, "terminated", is_kept) & is_kept
-        is_truncated = self._marked(part, "truncated", is_kept)
+            rows["t"] = t
+        self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal)
+        if not self._drops:
+            self._refuse_missing(part, rows, t)
+        self._set_actions(part, rows, borders.is_kept)
+        self._check_terminal_actions(part, borders.is_terminal)
+        own_observations = self._move_readings(rows, borders.breaks, previous)
+        next_rewards = self._set_rewards(part, rows, borders.breaks, previous)
+        if self.counts_each_reward:
+            self._refuse_lost_rewards(part, borders, is_last)
+        kept_rows = rows[borders.is_kept]
+        if self.behaviour is not None:
+            _act_by(*self.behaviour, kept_rows)
+        if adds_rows.any():
+            kept_rows = self._with_end_rows(kept_rows, borders, own_observations, next_rewards)
+        self._fit.add_rows(kept_rows, int((borders.begins & borders.is_kept).sum()))
+        return kept_rows
+
+    @property
+    def _drops(self) -> bool:
+        return self.columns.missing == "gap"
+
+    def _borders(
+        self,
+        part: Part,
+        following: Part | None,
+        values: Floats,
+        t: Floats | None,
+        previous: _RowBefore,
+    ) -> _Borders:
+        """Return which rows are kept, and where episodes begin and end."""
+        is_kept: Bools = np.ones(part.n_rows, dtype=bool)
+        if self._drops:
+            is_kept = np.asarray(np.isfinite(values).all(axis=1))
+            if t is not None:
+                is_kept &= np.isfinite(t)
+        is_terminal: Bools = part.marks("terminated", is_kept) & is_kept
+        is_truncated = part.marks("truncated", is_kept)
         is_terminal &= ~self._are_truncated_alone(part, is_terminal & is_truncated)
         ends = self._ends(part, following, previous) | is_terminal | is_truncated
         begins = previous.of("ends", ends, first=True)
         follows_dropped = ~previous.of("is_kept", is_kept, first=True)
-        gaps = begins | follows_dropped | self._late(part, t, begins, previous)
         if not is_kept.all():
-            first = self._first_dropped(part, is_kept)
             self._fit.add_dropped(
-                int((~is_kept).sum()), int((follows_dropped & ~begins).sum()), first
+                int((~is_kept).sum()),
+                int((follows_dropped & ~begins).sum()),
+                self._first_dropped(part, values, int(is_kept.argmin())),
             )
-
-        rows = new_rows(n, len(columns.channel))
-        rows["observation"] = observation
-        rows["pose"] = np.nan
-        is_terminal_after = is_terminal & (columns.convention == TRANSITION)
-        is_cut_after = np.zeros(n, dtype=bool)
+        is_terminal_after = np.zeros(part.n_rows, dtype=bool)
+        if self.columns.episodes.convention == TRANSITION:
+            is_terminal_after = is_terminal
+        is_cut_after = np.zeros(part.n_rows, dtype=bool)
         if self.counts_each_reward:
             is_cut_after = self._are_cut_after(part, ends & is_kept & ~is_terminal)
-        adds_rows = is_terminal_after | is_cut_after
-        rows["step"] = self._steps(part, begins, adds_rows, previous)
-        if t is None:
-            rows["t"] = rows["step"] * columns.period_s
-        else:
-            rows["t"] = t
-        is_last = ends & ~adds_rows
-        self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal & ~is_terminal_after)
-        if not drops:
-            self._refuse_missing(part, rows, observation, t)
-        self._set_actions(part, rows, is_kept)
-        self._check_terminal_actions(part, is_terminal & is_kept)
-        own_observations = self._move_readings(rows, begins | follows_dropped, previous)
-        next_rewards = self._set_rewards(part, rows, begins | follows_dropped, previous)
-        if self.counts_each_reward:
-            self._refuse_lost_rewards(part, begins & is_kept, is_last & is_kept)
-        kept_rows = rows[is_kept]
-        if self.behaviour is not None:
-            _act_by(*self.behaviour, kept_rows)
-        if adds_rows.any():
-            end_observations = own_observations.copy()
-            for i, channel in enumerate(columns.channel):
-                if not channel.transition:
-                    end_observations[is_cut_after, i] = np.nan
-            kept_rows = _with_end_rows(
-                kept_rows,
-                is_terminal_after[is_kept],
-                is_cut_after[is_kept],
-                end_observations[is_kept],
-                next_rewards[is_kept],
-                columns.period_s,
-            )
-        self._fit.add_rows(kept_rows, int((begins & is_kept).sum()))
-        return kept_rows
+        return _Borders(
+            is_kept=is_kept,
+            begins=begins,
+            breaks=begins | follows_dropped,
+            ends=ends,
+            is_terminal=is_terminal,
+            is_terminal_after=is_terminal_after,
+            is_cut_after=is_cut_after,
+        )
 
-    def _observation(self, part: _Part) -> tuple[NDArray[np.float32], Bools]:
-        """Return the observations, shape (n_rows, n_channels), and which rows lack one of their numbers, (n_rows,)."""
-        channels = self.columns.channel
-        observation = np.empty((part.n_rows, len(channels)), dtype=np.float32)
-        is_missing = np.zeros(part.n_rows, dtype=bool)
-        for i, channel in enumerate(channels):
+    def _values(self, part: Part) -> Floats:
+        """Return the numbers of the channels, NaN where there is none, shape (n_rows, n_channels)."""
+        return np.array([part.values(channel) for channel in self.columns.channel]).T
+
+    def _readings(self, part: Part, values: Floats) -> NDArray[np.float32]:
+        """Return the readings of the channels' numbers, shape (n_rows, n_channels); raise BadInput at a rounded one."""
+        readings = np.empty(values.shape, dtype=np.float32)
+        for i, channel in enumerate(self.columns.channel):
             column = part.column(channel.column)
-            values = part.values(channel)
-            is_kept = cells.are_kept_by_float32(column, values, self._span(channel), channel.shift)
+            is_kept = cells.are_kept_by_float32(
+                column, values[:, i], self._span(channel), channel.shift
+            )
             if not is_kept.all():
-                part.check(is_kept, channel.column, self._shift_advice(channel, column, values))
-            observation[:, i] = channel.shift.readings(values)
-            is_missing |= ~np.isfinite(values)
-        return observation, is_missing
+                advice = self._shift_advice(channel, column, values[:, i])
+                part.check(is_kept, channel.column, advice)
+            readings[:, i] = channel.shift.readings(values[:, i])
+        return readings
 
     def _span(self, channel: ChannelColumn) -> float:
         """Return the range of a channel's readings, without the rounding of its ends to float32."""
@@ -388,57 +401,44 @@ class Table:
             "(value - origin) x scale"
         )
 
-    def _marked(self, part: _Part, key: str, is_kept: Bools) -> Bools:
-        """Return where the column that is an attribute of `Columns` says true, shape (n_rows,)."""
-        column = self.columns.others.get(key)
-        if column is None:
-            return np.zeros(part.n_rows, dtype=bool)
-        is_true, is_readable = cells.as_claims(part.column(column))
-        part.check(is_readable | ~is_kept, column, "must be true or false")
-        return is_true
-
-    def _are_truncated_alone(self, part: _Part, are_both: Bools) -> Bools:
+    def _are_truncated_alone(self, part: Part, are_both: Bools) -> Bools:
         """Return which rows with both marks did not terminate; raise BadInput if the columns do not say it."""
-        if self.columns.both is None and are_both.any():
+        both = self.columns.episodes.both
+        if both is None and are_both.any():
             must = (
                 f'marks a row that is terminated, too: write both = "{TRUNCATED}" if `terminated` is true at any end '
                 f'of an episode, as a done, or "{TERMINATED}" if its last state is terminal'
             )
             part.check(~are_both, self.columns.others["truncated"], must)
-        return are_both & (self.columns.both == TRUNCATED)
+        return are_both & (both == TRUNCATED)
 
-    def _ends(self, part: _Part, following: _Part | None, previous: _RowBefore) -> Bools:
+    def _ends(self, part: Part, following: Part | None, previous: _RowBefore) -> Bools:
         """Return the last rows of episodes by their numbers and counters, and of the table, shape (n_rows,)."""
         ends = np.zeros(part.n_rows, dtype=bool)
-        if self.columns.phase is not None:
+        if self.columns.run.phase is not None:
             return ends
         ends[-1] = following is None
-        if self.columns.episode is not None:
-            episode = part.whole_numbers(
-                self.columns.episode, "must be the number of an episode, a whole number"
-            )
+        name = self.columns.episodes.episode
+        if name is not None:
+            episode = part.whole_numbers(name, "must be the number of an episode, a whole number")
             episode_before = previous.of("episode", episode, first=cells.cell_at(episode, 0))
             increases = np.asarray(episode >= episode_before, dtype=bool)
-            part.check(
-                increases, self.columns.episode, "must not decrease: sort the rows by episode"
-            )
+            part.check(increases, name, "must not decrease: sort the rows by episode")
             ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
             if following is not None:
-                further = following.whole_numbers(
-                    self.columns.episode, "must be the number of an episode"
-                )
+                further = following.whole_numbers(name, "must be the number of an episode")
                 ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
-        if self.columns.episode_step is not None:
+        if self.columns.episodes.episode_step is not None:
             ends |= self._restarts(part, following, previous)
         return ends
 
-    def _restarts(self, part: _Part, following: _Part | None, previous: _RowBefore) -> Bools:
+    def _restarts(self, part: Part, following: Part | None, previous: _RowBefore) -> Bools:
         """Return the rows after which the counter of an episode's steps does not increase, shape (n_rows,)."""
-        column = self.columns.episode_step
+        column = self.columns.episodes.episode_step
         assert column is not None
         counts = cells.as_numbers(part.column(column))
         is_count = np.isfinite(counts)
-        if self.columns.missing == "error":
+        if not self._drops:
             part.check(is_count, column, "must be a number, which starts again in each episode")
         # Cells without a number repeat the one before them
         places = np.maximum.accumulate(np.where(is_count, np.arange(part.n_rows), -1))
@@ -449,45 +449,44 @@ class Table:
             next_count = cells.as_numbers(following.column(column)[:1])
         return np.asarray(np.append(counts[1:], next_count) <= newest)
 
-    def _late(self, part: _Part, t: Floats | None, begins: Bools, previous: _RowBefore) -> Bools:
+    def _late(self, part: Part, t: Floats | None, begins: Bools, previous: _RowBefore) -> Bools:
         """Return which rows come late, or earlier than the row before, shape (n_rows,)."""
         if t is None:
             return np.zeros(part.n_rows, dtype=bool)
-        columns = self.columns
+        columns = self.columns.times
         assert columns.time is not None
         since_s: Floats = t - previous.of("t", t, first=np.nan)
         is_back = (since_s <= 0) & ~begins
-        if columns.missing == "error":
+        if not self._drops:
             must = (
                 "must increase within an episode: sort the rows by time, or, if it starts again in each episode, write "
                 f"episode_step = {toml_value(columns.time)}"
             )
             part.check(~is_back, columns.time, must)
         column = part.column(columns.time, may_be_dates=True)
-        resolution_s = cells.resolution(column, t) * columns.time_unit_s
+        resolution_s = cells.resolution(column, t) * columns.unit_s
         is_late = is_back | ((since_s - resolution_s > LATE * columns.period_s) & ~begins)
         self._fit.add_spacings(since_s[~begins], is_late[~begins], resolution_s[~begins])
         return is_late
 
     def _steps(
-        self, part: _Part, begins: Bools, adds_rows: Bools, previous: _RowBefore
+        self, part: Part, begins: Bools, adds_rows: Bools, previous: _RowBefore
     ) -> NDArray[np.int64]:
         """Return the number of the step of each row, shape (n_rows,).
 
         Without a column, an episode begins at the step at which the one before it ended.
         """
-        if self.columns.step is not None:
-            steps = part.whole_numbers(
-                self.columns.step, "must be the number of a step, a whole number"
-            )
+        name = self.columns.times.step
+        if name is not None:
+            steps = part.whole_numbers(name, "must be the number of a step, a whole number")
             is_valid = np.asarray(steps >= previous.of("step", steps, first=-1), dtype=bool)
             must = (
                 "must not decrease: sort the rows, or, if it starts again in each episode, name it by episode_step "
                 "instead"
             )
-            part.check(is_valid, self.columns.step, must)
+            part.check(is_valid, name, must)
             is_small = np.asarray(steps < _STEPS_END, dtype=bool)
-            part.check(is_small, self.columns.step, f"must be below {_STEPS_END:,}")
+            part.check(is_small, name, f"must be below {_STEPS_END:,}")
             return np.asarray(steps, dtype=np.int64)
         advances = ~begins | previous.of("adds_rows", adds_rows, first=True)
         steps = np.asarray(previous.step + np.cumsum(advances), dtype=np.int64)
@@ -495,83 +494,79 @@ class Table:
         return steps
 
     def _set_phase_and_flags(
-        self, part: _Part, rows: NDArray[Any], is_last: Bools, gaps: Bools, is_terminal: Bools
+        self, part: Part, rows: NDArray[Any], is_last: Bools, gaps: Bools, is_terminal: Bools
     ) -> None:
-        columns = self.columns
         rows["phase"] = np.where(is_last, int(Phase.END), int(Phase.BEHAVE))
         rows["flags"] = np.where(gaps, int(Flag.GAP), 0) | np.where(
             is_terminal, int(Flag.TERMINATED), 0
         )
-        if columns.phase is not None:
-            phase = cells.as_numbers(part.column(columns.phase))
-            part.check(np.isin(phase, list(Phase)), columns.phase, f"must be 0..{max(Phase):d}")
+        phase = part.numbers_below("phase", max(Phase) + 1, f"must be 0..{max(Phase):d}")
+        if phase is not None:
             rows["phase"] = phase
-        if columns.flags is not None:
-            flags = cells.as_numbers(part.column(columns.flags))
-            is_valid = (flags >= 0) & (flags < 256) & (flags == np.floor(flags))
-            part.check(is_valid, columns.flags, "must be 0..255")
+        flags = part.numbers_below("flags", 256, "must be 0..255")
+        if flags is not None:
             found_gaps = rows["flags"] & np.uint8(Flag.GAP)
             rows["flags"] = flags.astype(np.uint8)
-            if columns.phase is None:
+            if phase is None:
                 rows["flags"] |= found_gaps
             is_turn = (rows["flags"] & Flag.TURN) > 0
             rows["flags"][is_turn] |= np.uint8(Flag.GAP)  # a data set is one stream
-        if columns.policy is not None:
-            policy = cells.as_numbers(part.column(columns.policy))
-            is_valid = (policy >= 0) & (policy < _POLICIES_END) & (policy == np.floor(policy))
-            part.check(
-                is_valid, columns.policy, "must be the number of a policy, as in a recorded run"
-            )
+        must = "must be the number of a policy, as in a recorded run"
+        policy = part.numbers_below("policy", _POLICIES_END, must)
+        if policy is not None:
             rows["policy"] = policy
 
-    def _refuse_missing(
-        self, part: _Part, rows: NDArray[Any], observation: NDArray[np.float32], t: Floats | None
-    ) -> None:
+    def _refuse_missing(self, part: Part, rows: NDArray[Any], t: Floats | None) -> None:
         """Raise BadInput if a number is missing that is learned from; frames within a drive may be unknown."""
-        is_needed = np.isin(rows["phase"], (*_ACTED, int(Phase.END)))
+        is_needed = np.isin(rows["phase"], _NEEDED)
         must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
-        for channel, values in zip(self.columns.channel, observation.T, strict=True):
+        for i, channel in enumerate(self.columns.channel):
             must_be = must
             if channel.categories:
                 must_be = f"is none of the categories {', '.join(channel.categories)}"
-            part.check(~is_needed | np.isfinite(values), channel.column, must_be)
+            is_number = np.isfinite(rows["observation"][:, i])
+            part.check(~is_needed | is_number, channel.column, must_be)
         if t is not None:
-            assert self.columns.time is not None
-            part.check(~is_needed | np.isfinite(t), self.columns.time, f"must be {_TIMES}")
+            assert self.columns.times.time is not None
+            is_time = np.isfinite(t)
+            part.check(~is_needed | is_time, self.columns.times.time, f"must be {_TIMES}")
 
-    def _set_actions(self, part: _Part, rows: NDArray[Any], is_kept: Bools) -> None:
+    def _set_actions(self, part: Part, rows: NDArray[Any], is_kept: Bools) -> None:
         acted = np.isin(rows["phase"], _ACTED) & is_kept
         rows["action"] = np.where(acted, 0, NO_ACTION)
         rows["b"] = np.where(acted, 1.0, np.nan)
-        action = part.numbers("action")
-        if action is not None:
-            n = len(self.columns.actions)
+        columns = self.columns.actions
+        actions = part.actions
+        if actions.number is not None:
+            assert columns.action is not None
+            n = len(columns.actions)
             must = f"must be a whole number in 0..{n - 1}"
             if n == 1:
                 must = "must be 0, the only action: actions are numbered from 0"
-            part.check(~acted | _is_action(action, n), self.columns.others["action"], must)
-            rows["action"] = np.where(acted, action, NO_ACTION)
-        b = part.numbers("b")
-        if b is not None:
+            part.check(~acted | actions.is_valid, columns.action, must)
+            rows["action"] = np.where(acted, actions.number, NO_ACTION)
+        if actions.b is not None:
+            assert columns.b is not None
             must = "must be in (0, 1], the probability of the action that was taken"
-            part.check(~acted | _is_probability(b), self.columns.others["b"], must)
-            rows["b"] = np.where(acted, b, np.nan)
+            part.check(~acted | actions.has_b, columns.b, must)
+            rows["b"] = np.where(acted, actions.b, np.nan)
 
-    def _check_terminal_actions(self, part: _Part, is_terminal: Bools) -> None:
+    def _check_terminal_actions(self, part: Part, is_terminal: Bools) -> None:
         """Raise BadInput if a terminal row has an action and a b, unless `convention` says what that means."""
-        action = part.numbers("action")
-        if self.columns.convention is not None or action is None or not is_terminal.any():
+        columns = self.columns.episodes
+        actions = part.actions
+        if columns.convention is not None or actions.number is None or not is_terminal.any():
             return
-        has_action = is_terminal & _is_action(action, len(self.columns.actions))
-        b = part.numbers("b")
-        if b is None:
+        has_action = is_terminal & actions.is_valid
+        if actions.b is None:
             self._fit.add_ignored(int(has_action.sum()))
             return
         must = (
             'marks a terminal row that has an action and a b: write convention = "transition" if the action led to a '
             f'terminal state, as in rows (s, a, r, done), or "{OBSERVATION}" if the row\'s observation is terminal'
         )
-        part.check(~(has_action & _is_probability(b)), self.columns.others["terminated"], must)
+        assert columns.terminated is not None
+        part.check(~(has_action & actions.has_b), columns.terminated, must)
 
     def _move_readings(
         self, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
@@ -596,7 +591,7 @@ class Table:
         return np.asarray(observations)
 
     def _set_rewards(
-        self, part: _Part, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
+        self, part: Part, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
     ) -> Floats:
         """Write the reward of the transition to each row, NaN if it is unknown or no transition led there.
 
@@ -620,35 +615,22 @@ class Table:
         return next_rewards
 
     def _reward_column(self, *, is_of_action: bool) -> str | None:
-        """Return the column with the rewards of the rows' actions, or of the transitions to them; None without one."""
-        columns = self.columns
-        named = columns.next_reward if is_of_action else columns.reward
-        if named is not None:
-            return named
-        for channel in columns.channel:
-            if channel.name.lower() in REWARD_NAMES and channel.transition == is_of_action:
-                return channel.column
-        return None
+        return self.columns.rewards.column(self.columns.channel, is_of_action=is_of_action)
 
-    def _are_cut_after(self, part: _Part, is_last: Bools) -> Bools:
+    def _are_cut_after(self, part: Part, is_last: Bools) -> Bools:
         """Return which of the last rows have an action, its b and its reward, shape (n_rows,)."""
         column = self._reward_column(is_of_action=True)
-        if column is None or self.columns.convention == OBSERVATION:
+        if column is None or self.columns.episodes.convention == OBSERVATION:
             return np.zeros(part.n_rows, dtype=bool)
-        is_cut = is_last & np.isfinite(cells.as_numbers(part.column(column)))
-        action = part.numbers("action")
-        if action is not None:
-            is_cut &= _is_action(action, len(self.columns.actions))
-        b = part.numbers("b")
-        if b is not None:
-            is_cut &= _is_probability(b)
-        return is_cut
+        has_reward = np.isfinite(cells.as_numbers(part.column(column)))
+        actions = part.actions
+        return np.asarray(is_last & has_reward & actions.is_valid & actions.has_b)
 
-    def _refuse_lost_rewards(self, part: _Part, begins: Bools, is_last: Bools) -> None:
+    def _refuse_lost_rewards(self, part: Part, borders: _Borders, is_last: Bools) -> None:
         """Raise BadInput at a reward of no step: of the last row's action, or of a transition to the first row."""
         of_action = self._reward_column(is_of_action=True)
         if of_action is not None:
-            is_lost = is_last & _are_rewards(part, of_action)
+            is_lost = is_last & borders.is_kept & _are_rewards(part, of_action)
             must = (
                 "is the reward of no step, because the row ends its episode without an action that counts: write "
                 f'convention = "{TRANSITION}" if its action was taken, or name the column by `reward` if it is the '
@@ -657,31 +639,83 @@ class Table:
             part.check(~is_lost, of_action, must)
             return
         of_arrival = self._reward_column(is_of_action=False)
-        if of_arrival is not None and self.columns.phase is None:
-            is_lost = begins & _are_rewards(part, of_arrival)
+        if of_arrival is not None and self.columns.run.phase is None:
+            is_lost = borders.begins & borders.is_kept & _are_rewards(part, of_arrival)
             must = (
                 "is the reward of no step, because no transition led to the first row of an episode: name the column "
                 "by `next_reward` if it is the reward of the row's action, or leave this cell empty"
             )
             part.check(~is_lost, of_arrival, must)
 
-    def _first_dropped(self, part: _Part, is_kept: Bools) -> str:
-        """Return the place of the first dropped row and the text of the cell that is no number."""
-        i = int(is_kept.argmin())
-        names = [channel.column for channel in self.columns.channel]
-        if self.columns.time is not None:
-            names.append(self.columns.time)
-        for name in names:
-            column = part.column(name, may_be_dates=name == self.columns.time)
-            value = cells.as_numbers(column[i : i + 1])[0]
+    def _first_dropped(self, part: Part, values: Floats, i: int) -> str:
+        """Return the place of the first dropped row, i, and the text of its first cell that is no number."""
+        is_number = np.isfinite(values[i])
+        if not is_number.all():
+            name = self.columns.channel[int(is_number.argmin())].column
             must = " is no number"
-            if name == self.columns.time:
-                value = cells.as_seconds(column[i : i + 1])[0]
-                must = f" must be {_TIMES}"
-            if not np.isfinite(value) or value in self.columns.missing_values:
-                text = cells.shown(cells.cell_at(column, i))
-                return f"the first is row {part.n_read + i + 1}, column {name!r}: {text}{must}"
-        return f"the first is row {part.n_read + i + 1}"
+        else:
+            assert self.columns.times.time is not None
+            name = self.columns.times.time
+            must = f" must be {_TIMES}"
+        text = cells.shown(cells.cell_at(part.column(name, may_be_dates=True), i))
+        return f"the first is row {part.n_read + i + 1}, column {name!r}: {text}{must}"
+
+    def _with_end_rows(
+        self,
+        rows: NDArray[Any],
+        borders: _Borders,
+        own_observations: NDArray[np.float32],
+        next_rewards: Floats,
+    ) -> NDArray[Any]:
+        """Return rows of a recording with a row after each of some, which ends the episode.
+
+        A terminal state is unknown, and nothing is predicted from it: its observation repeats that of
+        the row before. That of a truncated episode is NaN.
+
+        Args:
+            rows: The rows that are kept, shape (n_kept,).
+            borders: Of all rows.
+            own_observations: Of all rows, with the reading of each row's action, shape (n_rows,
+                n_channels).
+            next_rewards: Reward of each row's action, NaN if unknown, shape (n_rows,).
+        """
+        is_before = borders.is_terminal_after | borders.is_cut_after
+        is_cut = borders.is_cut_after[is_before]
+        end_rows = rows[is_before[borders.is_kept]].copy()
+        end_rows["observation"] = own_observations[is_before]
+        for i, channel in enumerate(self.columns.channel):
+            if not channel.transition:
+                end_rows["observation"][is_cut, i] = np.nan
+        end_rows["reward"] = next_rewards[is_before]
+        end_rows["step"] += 1
+        end_rows["t"] += self.columns.times.period_s
+        end_rows["action"] = NO_ACTION
+        end_rows["b"] = np.nan
+        end_rows["phase"] = int(Phase.END)
+        end_rows["flags"] = np.where(is_cut, int(Flag.TRUNCATED), int(Flag.TERMINATED))
+        return np.insert(rows, np.flatnonzero(is_before[borders.is_kept]) + 1, end_rows)
+
+
+class _Borders(NamedTuple):
+    """Which rows of a part of a table are kept, and where episodes begin and end; all have shape (n_rows,).
+
+    Attributes:
+        is_kept: Which rows lack no number, or may lack one.
+        begins: Which begin an episode.
+        breaks: Which do so, or follow a dropped row.
+        ends: Which end an episode.
+        is_terminal: Which are marked as terminal.
+        is_terminal_after: Which have an action that led to a terminal state.
+        is_cut_after: Which have an action after which the episode was truncated.
+    """
+
+    is_kept: Bools
+    begins: Bools
+    breaks: Bools
+    ends: Bools
+    is_terminal: Bools
+    is_terminal_after: Bools
+    is_cut_after: Bools
 
 
 class _Extremes(NamedTuple):
@@ -691,100 +725,6 @@ class _Extremes(NamedTuple):
     highest: float
 
 
-class _Part:
-    """A part of a table: its columns by name, or by attribute of `Columns`; `n_read` rows were read before it."""
-
-    def __init__(self, chunk: Chunk, where: str, columns: Columns, n_read: int) -> None:
-        self._chunk = chunk
-        self._where = where
-        self._columns = columns
-        self.n_read = n_read
-        self.n_rows = len(next(iter(chunk.values()), ()))
-
-    def numbers(self, key: str) -> Floats | None:
-        """Return the numbers of an attribute's column, NaN where there is none, (n_rows,); None without a column."""
-        name = self._columns.others.get(key)
-        if name is None:
-            return None
-        return cells.as_numbers(self.column(name))
-
-    def times(self) -> Floats | None:
-        """Return the times in seconds, NaN where there is none, (n_rows,); None without a column."""
-        name = self._columns.time
-        if name is None:
-            return None
-        return cells.as_seconds(self.column(name, may_be_dates=True), self._columns.time_unit_s)
-
-    def values(self, channel: ChannelColumn) -> Floats:
-        """Return the numbers of a channel's column, NaN where there is none, shape (n_rows,)."""
-        column = self.column(channel.column)
-        if channel.categories:
-            return cells.as_categories(column, channel.categories)
-        values = cells.as_numbers(column)
-        if self._columns.missing_values:
-            values[np.isin(values, self._columns.missing_values)] = np.nan
-        return values
-
-    def whole_numbers(self, name: str, must: str) -> Cells:
-        """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
-        numbers, is_whole = cells.as_whole_numbers(self.column(name))
-        self.check(is_whole, name, must)
-        return numbers
-
-    def check(self, is_valid: Bools, name: str, must: str) -> None:
-        """Raise BadInput with file, row, column and text of the first invalid cell; `is_valid` has shape (n_rows,)."""
-        if is_valid.all():
-            return
-        i = int(is_valid.argmin())
-        column = self.column(name, may_be_dates=True)
-        text = cells.shown(cells.cell_at(column, i))
-        raise BadInput(f"{self._where}, row {self.n_read + i + 1}, column {name!r}: {text} {must}")
-
-    def column(self, name: str, *, may_be_dates: bool = False) -> Cells:
-        """Return a column, or number 3 of a column NAME of vectors for NAME_3, shape (n_rows,)."""
-        vector, _, i = name.rpartition("_")
-        if name in self._chunk:
-            column = np.asarray(self._chunk[name])
-        elif i.isdecimal() and np.ndim(self._chunk.get(vector, 0)) == 2:
-            column = self._number_of(np.asarray(self._chunk[vector]), int(i), name)
-        else:
-            raise self._lacks(name)
-        if column.ndim == 2 and column.shape[1] == 1:
-            column = column[:, 0]
-        kind = column.dtype.kind
-        if kind == "M" and may_be_dates and column.ndim == 1:
-            return column
-        if kind in "mM":
-            raise BadInput(
-                f"{self._where}: the column {name!r} holds dates, expected numbers: name it as the time, or convert it "
-                "by (t - t[0]) / numpy.timedelta64(1, 's')"
-            )
-        if column.ndim != 1 or kind not in "fiubOUT":
-            raise BadInput(
-                f"{self._where}: the column {name!r} must hold a number per row, not {column.dtype} {column.shape}"
-            )
-        if kind in "UT":
-            return column.astype(object)
-        return column
-
-    def vector_width(self, vector: str) -> int:
-        """Return how many numbers the vectors of a column have, 0 if they are unknown."""
-        vectors = np.asarray(self._chunk.get(vector, 0))
-        if vectors.ndim == 2:
-            return int(vectors.shape[1])
-        return 0
-
-    def _number_of(self, vectors: NDArray[Any], i: int, name: str) -> NDArray[Any]:
-        if not vectors.shape[1]:  # all are null
-            return np.full(len(vectors), np.nan)
-        if i >= vectors.shape[1]:
-            raise self._lacks(name)
-        return vectors[:, i]
-
-    def _lacks(self, name: str) -> BadInput:
-        return BadInput(f"{self._where} has no column {name!r}; there are {', '.join(self._chunk)}")
-
-
 def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> ChannelColumn:
     """Return a channel with the range of its readings, as float32, where none was given."""
     with np.errstate(over="ignore"):
@@ -792,60 +732,24 @@ def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> Channe
         high = float(np.float32(highest))
     if not low < high:
         high = low + 1.0
-    return channel._replace(
-        low=low if channel.low is None else channel.low,
-        high=high if channel.high is None else channel.high,
-    )
+    if channel.low is not None:
+        low = channel.low
+    if channel.high is not None:
+        high = channel.high
+    return channel._replace(low=low, high=high)
 
 
-def _is_action(action: Floats, n_actions: int) -> Bools:
-    return np.asarray((action >= 0) & (action < n_actions) & (action == np.floor(action)))
+def _finite(bound: float | None) -> float | None:
+    """Return a bound for a header, in which None stands for an infinite or unknown one."""
+    if bound is None or not np.isfinite(bound):
+        return None
+    return bound
 
 
-def _is_probability(b: Floats) -> Bools:
-    return np.asarray((b > 0.0) & (b <= 1.0))
-
-
-def _are_rewards(part: _Part, column: str) -> Bools:
+def _are_rewards(part: Part, column: str) -> Bools:
     """Return which cells of a column change a return: numbers other than 0, shape (n_rows,)."""
     values = cells.as_numbers(part.column(column))
     return np.asarray(np.isfinite(values) & (values != 0.0))
-
-
-def _with_end_rows(
-    rows: NDArray[Any],
-    is_terminal_after: Bools,
-    is_cut_after: Bools,
-    observations: NDArray[np.float32],
-    rewards: Floats,
-    period_s: float,
-) -> NDArray[Any]:
-    """Return rows of a recording with a row after each of some, which ends the episode.
-
-    A terminal state is unknown, and nothing is predicted from it: its observation repeats that of
-    the row before.
-
-    Args:
-        rows: The rows, shape (n_rows,).
-        is_terminal_after: Which rows have an action that led to a terminal state, shape (n_rows,).
-        is_cut_after: Which rows have an action after which the episode was truncated, shape
-            (n_rows,).
-        observations: For each row the observation of the row after it, shape (n_rows, n_channels).
-        rewards: Reward of each row's action, NaN if unknown, shape (n_rows,).
-        period_s: Time between the two rows in seconds.
-    """
-    is_before = is_terminal_after | is_cut_after
-    end_rows = rows[is_before].copy()
-    end_rows["observation"] = observations[is_before]
-    end_rows["reward"] = rewards[is_before]
-    end_rows["step"] += 1
-    end_rows["t"] += period_s
-    end_rows["action"] = NO_ACTION
-    end_rows["b"] = np.nan
-    end_rows["phase"] = int(Phase.END)
-    flags = np.where(is_terminal_after, int(Flag.TERMINATED), int(Flag.TRUNCATED))
-    end_rows["flags"] = flags[is_before]
-    return np.insert(rows, np.flatnonzero(is_before) + 1, end_rows)
 
 
 def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:

@@ -79,7 +79,7 @@ def read_recorded(
         header = folder.extent().header
         return recorded_data(name, _joined(read_in_parts(folder.life)), header, horizon=horizon)
     table = open_data_set(data, columns, counts_each_reward=True)
-    if table.columns.action is None:
+    if table.columns.actions.action is None:
         raise BadInput(
             f"{table.where} has no column of discrete actions, which policies choose among: name it "
             "by `action` in the columns file"
@@ -98,12 +98,12 @@ def _joined(parts: Iterable[Stream]) -> NDArray[Any]:
 def _check_whose_reward(table: Table) -> None:
     """Raise BadInput if a channel is a reward that may be, or is, that of the row's action: it is seen too early."""
     columns = table.columns
-    is_of_row = columns.convention == OBSERVATION or columns.phase is not None
+    is_of_row = columns.episodes.convention == OBSERVATION or columns.run.phase is not None
     for channel in columns.channel:
         if channel.name.lower() not in REWARD_NAMES or channel.transition:
             continue
         column = toml_value(channel.column)
-        if channel.column == columns.next_reward:
+        if channel.column == columns.rewards.next_reward:
             raise BadInput(
                 f"{table.where}: the channel {column} shows the reward of an action before it is taken: write "
                 "transition = true into its [[channel]], or remove it"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from horde_agent.formats.columns import Columns
+from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.format import TableFile
+from horde_agent.formats.part import Chunk
 from horde_agent.formats.registry import FORMATS, format_of
-from horde_agent.formats.tables import Chunk, Table
+from horde_agent.formats.tables import Table
 
 SUFFIXES = [
     suffix
@@ -16,6 +18,11 @@ SUFFIXES = [
     if isinstance(data_format, TableFile)
     for suffix in data_format.suffixes
 ]
+
+
+def columns_of(channel: tuple[ChannelColumn, ...] = (), **keys: Any) -> Columns:
+    """Return columns with these channels and keys of a file."""
+    return Columns(channel).with_keys(**keys)
 
 
 def table_file(path: Path) -> TableFile:

@@ -211,7 +211,7 @@ field = "v"
     table = open_bag_table(bag, columns_file(tmp_path, columns))
     rows = np.concatenate([part.rows for part in table])
     assert rows["action"][:4].tolist() == [0, 1, 5, 3]
-    assert len(table.columns.actions) == 6
+    assert len(table.columns.actions.actions) == 6
 
 
 STEPS = """
@@ -1301,8 +1301,8 @@ def test_a_first_columns_file_teaches_at_once(
     assert 'field = "ranges[0]"\ninfinite = 3.5' in text
     columns = columns_file(tmp_path, text)
     table = open_bag_table(bag, columns)
-    assert len(table.columns.actions) == 6
-    assert table.columns.b == "estimate"
+    assert len(table.columns.actions.actions) == 6
+    assert table.columns.actions.b == "estimate"
     names = [channel.name for channel in table.columns.channel]
     assert "odom.twist.twist.linear.x" in names
     assert sum(len(part.rows) for part in table) == 50
@@ -1332,7 +1332,7 @@ def test_the_actions_of_a_bag_are_ignored_in_a_log(bag: Path, tmp_path: Path) ->
     table = open_bag_table(bag, columns_file(tmp_path), is_log=True)
     rows = np.concatenate([part.rows for part in table])
     assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
-    assert table.columns.actions == ("forward", "turn")
+    assert table.columns.actions.actions == ("forward", "turn")
     assert set(rows["action"][:-1].tolist()) == {0}
     assert not table.header["b_known"]
 

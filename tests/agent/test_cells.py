@@ -26,7 +26,14 @@ from horde_agent.formats.tables import Table
 from horde_agent.record import Flag
 from horde_agent.refusals import BadInput
 from horde_agent.types import parsed_toml
-from tests.agent.table_files import SUFFIXES, columns_in, draft_columns, open_table, read_columns
+from tests.agent.table_files import (
+    SUFFIXES,
+    columns_in,
+    columns_of,
+    draft_columns,
+    open_table,
+    read_columns,
+)
 
 X = ChannelColumn("x", "x", "x", low=0.0, high=10.0)
 
@@ -42,11 +49,11 @@ def rows_of(table: Table) -> Any:
 
 
 def rows_in(file: Path, **columns: Any) -> Any:
-    return rows_of(open_table(file, Columns(**({"channel": (X,)} | columns))))
+    return rows_of(open_table(file, columns_of(**({"channel": (X,)} | columns))))
 
 
 def rows_of_arrays(arrays: dict[str, Any], **columns: Any) -> Any:
-    return rows_of(Table(lambda: chunks_of([arrays]), Columns((X,), **columns), "t"))
+    return rows_of(Table(lambda: chunks_of([arrays]), columns_of((X,), **columns), "t"))
 
 
 # ---- one cell --------------------------------------------------------------------------------------------------------
@@ -325,7 +332,7 @@ def test_neighbouring_large_episode_numbers_are_two_episodes(first: int, tmp_pat
         {name: values[:3] for name, values in whole.items()},
         {name: v[3:] for name, v in whole.items()},
     ]
-    parts = Table(lambda: chunks_of(halves), Columns((X,), episode="e"), "t")
+    parts = Table(lambda: chunks_of(halves), columns_of((X,), episode="e"), "t")
     assert rows_of(parts).tobytes() == rows.tobytes()
 
 
@@ -345,7 +352,7 @@ def test_short_rows_and_empty_lines_of_a_log_that_was_cut_off(tmp_path: Path) ->
 def test_a_table_without_a_number_says_what_its_cells_hold(tmp_path: Path) -> None:
     file = csv_file(tmp_path, 't,x\nMonday,"1,5"\nTuesday,"1,7"\n')
     with pytest.raises(BadInput, match=r"has no number in the column 'x'; its first cell is '1,5'"):
-        open_table(file, Columns((ChannelColumn("x"),)))
+        open_table(file, columns_of((ChannelColumn("x"),)))
     with pytest.raises(
         BadInput, match=r"every one lacks a number .* row 1, column 'x': '1,5' is no number"
     ):
@@ -368,7 +375,7 @@ def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> 
         pa = pytest.importorskip("pyarrow")
         pq = pytest.importorskip("pyarrow.parquet")
         pq.write_table(pa.table({"x": values}), file)
-        assert open_table(tmp_path, Columns((X,))).where == str(tmp_path)
+        assert open_table(tmp_path, columns_of((X,))).where == str(tmp_path)
     elif suffix == ".FEATHER":
         pa = pytest.importorskip("pyarrow")
         pytest.importorskip("pyarrow.feather").write_feather(pa.table({"x": values}), file)
@@ -541,11 +548,11 @@ def test_a_null_vector_stays_in_its_row(size: int, tmp_path: Path) -> None:
         vectors([[1, 2], [3, 4], None, [5, 6], [7, None], [9, 8]], "float32", size), file
     )
     channel = tuple(ChannelColumn(f"v_{i}", f"v{i}", low=0.0, high=10.0) for i in range(2))
-    rows = rows_of(open_table(file, Columns(channel, missing="gap")))
+    rows = rows_of(open_table(file, columns_of(channel, missing="gap")))
     assert rows["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [9, 8]]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 3]
     with pytest.raises(BadInput, match="row 3, column 'v_0': nan must be a finite number"):
-        rows_of(open_table(file, Columns(channel)))
+        rows_of(open_table(file, columns_of(channel)))
 
 
 @pytest.mark.parametrize("n_before", [0, 2, 8_192])
@@ -558,7 +565,7 @@ def test_vectors_of_several_lengths_are_refused(n_before: int, tmp_path: Path) -
         vectors([[1, 2]] * (n_before + 1) + longer, "float64"), file, row_group_size=n_before + 1
     )
     with pytest.raises(BadInput, match=f"row {n_before + 2}.* a vector of 3 numbers, expected 2"):
-        rows_of(open_table(file, Columns((ChannelColumn("v_0", "v", low=0.0, high=9.0),))))
+        rows_of(open_table(file, columns_of((ChannelColumn("v_0", "v", low=0.0, high=9.0),))))
 
 
 def test_whole_numbers_beside_a_null_stay_exact() -> None:
@@ -567,7 +574,7 @@ def test_whole_numbers_beside_a_null_stay_exact() -> None:
     table = pa.table(
         {"x": [1.0] * 4, "e": [2**53, 2**53, 2**53 + 1, 2**53 + 1], "k": pa.array([1, None, 2, 2])}
     )
-    rows = rows_of(Table(lambda: chunks_of([table]), Columns((X,), episode="e"), "t"))
+    rows = rows_of(Table(lambda: chunks_of([table]), columns_of((X,), episode="e"), "t"))
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2]
     chunk = next(iter(chunks_of([table])))
     assert chunk["k"].tolist() == [1, None, 2, 2]

@@ -28,7 +28,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.run import HeaderEnv
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of
-from tests.agent.table_files import open_table, read_columns
+from tests.agent.table_files import columns_of, open_table, read_columns
 from tests.facts import states
 
 N = 1_200
@@ -291,7 +291,7 @@ def biased(n: int, seed: int) -> tuple[Table, np.ndarray]:
     x = rng.random(n)
     p = 1 / (1 + np.exp(3 - 6 * x))
     a = (rng.random(n) < p).astype(int)
-    columns = Columns(
+    columns = columns_of(
         (ChannelColumn("x", "x", "x", low=0.0, high=1.0),), action="a", actions=("0", "1")
     )
     return Table(lambda: chunks_of([{"x": x, "a": a}]), columns, "biased"), np.where(
@@ -553,7 +553,7 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
 
 def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> None:
     t = np.cumsum([0.0, 1.0, 1.4, 1.0, 1.6, 0.6, 1.0, 1.49, 1.51, 1.0, 1.0])
-    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), time="t")
+    columns = columns_of((ChannelColumn("x", low=0.0, high=1.0),), time="t")
     log = Table(lambda: chunks_of([{"x": np.zeros(11), "t": t}]), columns, "t")
     rows = np.concatenate([part.rows for part in log])
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4, 8]
@@ -561,7 +561,7 @@ def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> Non
 
 def test_rows_of_a_log_without_a_time_are_dropped() -> None:
     table = {"x": np.arange(1.0, 6.0), "t": np.array([0.0, np.nan, 2.0, 3.0, 4.0])}
-    columns = Columns((ChannelColumn("x", low=0.0, high=9.0),), time="t", missing="gap")
+    columns = columns_of((ChannelColumn("x", low=0.0, high=9.0),), time="t", missing="gap")
     rows = np.concatenate([part.rows for part in Table(lambda: chunks_of([table]), columns, "t")])
     assert rows["observation"][:, 0].tolist() == [1, 3, 4, 5]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]

@@ -14,13 +14,13 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Horde, cli, learn_from
 from horde_agent.formats.arrays import chunks_of
-from horde_agent.formats.columns import ChannelColumn, Columns
+from horde_agent.formats.columns import ChannelColumn, Columns, EpisodeColumns
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.tables import Table
 from horde_agent.record import Flag, Phase, read
 from horde_agent.refusals import BadInput
 from tests.agent.commands import summary_of
-from tests.agent.table_files import draft_columns, open_table
+from tests.agent.table_files import columns_of, draft_columns, open_table
 from tests.facts import states
 
 N = 200
@@ -34,7 +34,7 @@ def learned(out: Path, observations: Any = X[:, None], **given: Any) -> Any:
 
 
 def rows_of(arrays: dict[str, Any], **columns: Any) -> Any:
-    described = Columns(columns.pop("channel", (CHANNEL,)), **columns)
+    described = columns_of(columns.pop("channel", (CHANNEL,)), **columns)
     return np.concatenate(
         [part.rows for part in Table(lambda: chunks_of([arrays]), described, "t")]
     )
@@ -279,7 +279,7 @@ def test_terminal_rows_are_added_where_actions_led_to_them(size: int) -> None:
         "e": np.array([0, 0, 0, 1, 1, 2, 2, 2]),
         "t": np.array([0.0, 1, 2, 0, 1, 5, 6, 7]),
     }
-    columns = Columns(
+    columns = columns_of(
         (CHANNEL, ChannelColumn("r", "r", "r", low=0.0, high=9.0, transition=True)),
         **{
             "action": "a",
@@ -334,7 +334,7 @@ def in_parts(table: dict[str, Any], size: int, **columns: Any) -> Any:
     """Return the rows of a table that is read in parts of `size` rows."""
     n = len(table["x"])
     parts = [{k: v[first : first + size] for k, v in table.items()} for first in range(0, n, size)]
-    described = Columns((CHANNEL,), **LIMITED, **columns)
+    described = columns_of((CHANNEL,), **LIMITED, **columns)
     return np.concatenate([part.rows for part in Table(lambda: chunks_of(parts), described, "t")])
 
 
@@ -463,7 +463,7 @@ def test_a_dropped_row_may_end_an_episode() -> None:
     """Its reading is missing: the next row begins an episode, in which times start again, and follows no gap."""
     table = limited(40)
     table["x"][19] = np.nan
-    described = Columns(
+    described = columns_of(
         (CHANNEL,), **LIMITED, truncated="truncated", time="t", period_s=0.1, missing="gap"
     )
     source = Table(lambda: chunks_of([table]), described, "t")
@@ -480,7 +480,7 @@ def test_an_action_of_probability_zero_is_a_placeholder(tmp_path: Path) -> None:
     table = {"x": i % 7, "a": np.where(ends, 0, i % 2), "b": np.where(ends, 0.0, 0.5), "done": ends}
     file = csv_of(table, tmp_path / "t.csv")
     columns = Columns.of(tomllib.loads(draft_columns(file)))
-    assert (columns.terminated, columns.convention) == ("done", None)
+    assert columns.episodes == EpisodeColumns(terminated="done")
     rows = np.concatenate([part.rows for part in open_table(file, columns)])
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [19, 39, 59]
 
@@ -560,12 +560,12 @@ def test_marks_of_time_limits_and_counters_are_drafted(
     file = csv_of(chosen | {name: table[key] for key, name in names.items()}, tmp_path / "t.csv")
     text = draft_columns(file)
     columns = Columns.of(tomllib.loads(text))
-    values = {key: getattr(columns, key) for key in DRAFTED}
+    values = {key: columns.keys[key] for key in DRAFTED}
     assert {key: value for key, value in values.items() if value is not None} == drafted
     assert [channel.column for channel in columns.channel] == ["x"]
     table_rows = np.concatenate([part.rows for part in open_table(file, columns)])
     n_added = 0
-    if columns.both == "terminated":
+    if columns.episodes.both == "terminated":
         n_added = 10
     assert int((table_rows["flags"] & Flag.GAP > 0).sum()) == 10
     assert len(table_rows) == 200 + n_added
@@ -586,7 +586,8 @@ def test_a_done_is_any_end_if_it_is_true_at_each_time_limit(
     table = {"x": i % 7, "a": i % 2, "b": np.full(60, 0.5), "done": np.isin(i, [19, 39])}
     file = csv_of(table | {"timeout": np.isin(i, truncated)}, tmp_path / "t.csv")
     columns = Columns.of(tomllib.loads(draft_columns(file)))
-    assert (columns.terminated, columns.truncated, columns.both) == ("done", "timeout", both)
+    ends = columns.episodes
+    assert (ends.terminated, ends.truncated, ends.both) == ("done", "timeout", both)
 
 
 def test_a_step_that_falls_a_little_is_no_counter(tmp_path: Path) -> None:
@@ -595,7 +596,7 @@ def test_a_step_that_falls_a_little_is_no_counter(tmp_path: Path) -> None:
     step[30:] -= 10
     file = csv_of({"x": np.arange(60) % 7, "step": step}, tmp_path / "t.csv")
     columns = Columns.of(tomllib.loads(draft_columns(file)))
-    assert (columns.step, columns.episode_step) == (None, None)
+    assert (columns.times.step, columns.episodes.episode_step) == (None, None)
     assert [channel.column for channel in columns.channel] == ["x", "step"]
 
 
@@ -613,8 +614,9 @@ def test_marks_of_a_data_set_with_continuous_actions_are_of_transitions(tmp_path
         timeouts=ends & (np.arange(200) >= 100),
     )
     columns = Columns.of(tomllib.loads(draft_columns(file)))
-    assert (columns.terminated, columns.truncated) == ("terminals", "timeouts")
-    assert columns.convention == "transition"
+    ends = columns.episodes
+    assert (ends.terminated, ends.truncated) == ("terminals", "timeouts")
+    assert columns.episodes.convention == "transition"
     rows = np.concatenate([part.rows for part in open_table(file, columns)])
     assert np.flatnonzero(rows["flags"] & Flag.TERMINATED).tolist() == [20, 41, 62, 83, 104]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [
@@ -720,12 +722,14 @@ def test_the_drafted_columns_have_every_key_and_can_be_used_as_they_are(
     text = capsys.readouterr().out
     file.write_text(text)
     columns = Columns.read(file)
-    assert (columns.period_s, columns.time, columns.action, columns.b) == (0.1, "stamp", "a", "b")
-    assert (columns.episode, columns.terminated, columns.convention) == ("e", "done", "transition")
+    assert (columns.times.period_s, columns.times.time) == (0.1, "stamp")
+    assert (columns.actions.action, columns.actions.b) == ("a", "b")
+    expected = EpisodeColumns(episode="e", terminated="done", convention="transition")
+    assert columns.episodes == expected
     assert [channel.column for channel in columns.channel] == ["x"]
     assert "No numbers, so no channels: note" in text
     complete = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE))
-    assert set(complete) == set(Columns.__dataclass_fields__)
+    assert set(complete) == {"channel", *columns.keys}
     of_runs = {key: complete.pop(key) for key in ("phase", "flags", "policy")}
     with pytest.raises(BadInput, match="reward and next_reward are both named"):
         Columns.of(complete)
@@ -755,7 +759,7 @@ def test_only_columns_that_hold_what_their_name_promises_are_drafted(tmp_path: P
 
 @pytest.mark.parametrize("name", ["a\tb", 'a"b', "a\\b", "a\x7fb", "å ", "a\nb"])
 def test_any_name_of_a_column_survives_the_file(name: str, tmp_path: Path) -> None:
-    columns = Columns((ChannelColumn(name, name, "g", low=0.0, high=1.0),))
+    columns = columns_of((ChannelColumn(name, name, "g", low=0.0, high=1.0),))
     file = tmp_path / "c.toml"
     file.write_text(columns.to_toml())
     assert Columns.read(file).channel[0].column == name
@@ -773,7 +777,7 @@ def test_no_remark_about_a_plain_data_set(tmp_path: Path) -> None:
         )
     (held_out,) = notes_of(run.path)
     assert "are scored on the last 30 % of the rows" in held_out
-    assert open_table(run_table(tmp_path), Columns((CHANNEL,))).remarks == []
+    assert open_table(run_table(tmp_path), columns_of((CHANNEL,))).remarks == []
 
 
 def run_table(folder: Path) -> Path:
@@ -816,3 +820,13 @@ def test_dates_are_times_and_are_refused_as_a_channel(tmp_path: Path) -> None:
         match=r"holds dates, expected numbers: name it as the time, or convert it by \(t -",
     ):
         learn_from({"x": X, "when": dates}, questions=NEXT, out=tmp_path / "b")
+
+
+def test_the_first_dropped_row_is_named_by_the_column_that_lacks_a_number() -> None:
+    """Not by a column of categories, which has texts in each row."""
+    road = ChannelColumn("road", "road", "road", low=-0.5, high=1.5, categories=("dry", "wet"))
+    table = {"road": np.array(["dry", "wet", "dry", "wet"]), "x": np.array([1.0, np.nan, 2.0, 3.0])}
+    described = columns_of((road, CHANNEL), missing="gap")
+    source = Table(lambda: chunks_of([table]), described, "t")
+    assert sum(len(part.rows) for part in source) == 3
+    assert "the first is row 2, column 'x': nan is no number." in source.notes[0]

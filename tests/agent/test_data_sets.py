@@ -28,7 +28,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
 from tests.agent.commands import summary_of, toy
-from tests.agent.table_files import read_columns
+from tests.agent.table_files import columns_of, read_columns
 from tests.facts import states
 
 BOX = spaces.Box(0.0, 1.0, (2,), np.float32)
@@ -111,7 +111,7 @@ def test_a_truncated_episode_of_minari_is_read_as_one_of_a_table() -> None:
         "terminated": is_terminal,
         "truncated": is_last & ~is_terminal,
     }
-    columns = Columns(
+    columns = columns_of(
         (ChannelColumn("o_0", "o_0"), ChannelColumn("o_1", "o_1")),
         **{name: name for name in ("b", "terminated", "truncated")},
         action="a",
@@ -266,7 +266,7 @@ def test_an_origin_outlives_an_export(kind: str, tmp_path: Path) -> None:
 def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
     """Flags of a recording of two robots: a data set is one stream."""
     flags = np.array([Flag.GAP, 0, Flag.TURN, 0, Flag.TURN | Flag.STALE])
-    columns = Columns((ChannelColumn("x", low=0.0, high=1.0),), flags="f")
+    columns = columns_of((ChannelColumn("x", low=0.0, high=1.0),), flags="f")
     table = Table(lambda: chunks_of([{"x": np.zeros(5), "f": flags}]), columns, "t")
     rows = np.concatenate([part.rows for part in table])
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
@@ -304,8 +304,8 @@ def test_columns_of_an_exported_run_with_unknown_probabilities_have_no_b() -> No
         "tile_layout": None,
     }
     named = {"action": "action", "b": "b"}
-    assert Columns.of_header(header, **named).b == "b"
-    assert Columns.of_header(header | {"b_known": False}, **named).b is None
+    assert Columns.of_header(header, **named).actions.b == "b"
+    assert Columns.of_header(header | {"b_known": False}, **named).actions.b is None
 
 
 def test_an_exported_minari_data_set_passes_its_own_reader(

@@ -212,7 +212,11 @@ def test_the_unit_of_times_is_drafted(
     file = csv_file(tmp_path, f"{name},x\n" + "\n".join(lines) + "\n")
     text = draft_columns(file)
     columns = Columns.of(parsed_toml(text))
-    assert (columns.time, columns.time_unit, columns.period_s) == (name, unit, 0.1)
+    assert (columns.times.time, columns.times.time_unit, columns.times.period_s) == (
+        name,
+        unit,
+        0.1,
+    )
     assert (f"# {name} seems to be in {unit}." in text) == (unit != "s")
     assert len(rows_of(file, text)) == 50
 
@@ -244,7 +248,7 @@ def test_a_headerless_file_may_end_with_empty_columns(tmp_path: Path) -> None:
     file = csv_file(tmp_path, "".join(f"{i % 3};{i},5;;\n" for i in range(9)))
     draft = draft_columns(file)
     columns = Columns.of(parsed_toml(draft))
-    assert not columns.header
+    assert not columns.csv.header
     assert [c.column for c in columns.channel] == ["column_0", "column_1"]
     assert len(rows_of(file, draft)) == 9
 

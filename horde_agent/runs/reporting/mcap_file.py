@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.formats.cells import Shift
-from horde_agent.formats.columns import Columns, channel_facts, shifts_of
+from horde_agent.formats.columns import Columns, channel_facts, shifts_of, toml_lines
 from horde_agent.record import FIELDS, READ_FIELDS, Flag, Stream
 from horde_agent.toml import toml_value
 from horde_agent.types import Floats
@@ -412,10 +412,9 @@ def columns_toml(header: Mapping[str, Any], *, is_reward_known: bool) -> str:
     columns = Columns.of_header(header)
     places = channel_fields(header, len(columns.channel))
     lines = [f"rows = {toml_value(ROWS_TOPIC)}"]
-    for key in ("period_s", "actions", "tests_excursions", "tile_layout"):
-        value = getattr(columns, key)
-        if value is not None:
-            lines.append(f"{key} = {toml_value(value)}")
+    keys = columns.keys
+    described = ("period_s", "actions", "tests_excursions", "tile_layout")
+    lines += toml_lines({key: keys[key] for key in described if keys[key] is not None})
     names = list(READ_FIELDS)
     if not header.get("b_known", True):
         names.remove("b")
@@ -430,7 +429,7 @@ def columns_toml(header: Mapping[str, Any], *, is_reward_known: bool) -> str:
         }
         del facts["column"]
         lines += ["", "[[channel]]"]
-        lines += [f"{key} = {toml_value(value)}" for key, value in facts.items()]
+        lines += toml_lines(facts)
     return "\n".join(lines) + "\n"
 
 

@@ -139,7 +139,7 @@ def open_data_set(
     """
     table = format_of(path).open(path, columns, is_log=is_log)
     table.counts_each_reward = counts_each_reward
-    if table.columns.b == ESTIMATE:
+    if table.columns.actions.b == ESTIMATE:
         act_by(table, ESTIMATE)
     return table
 

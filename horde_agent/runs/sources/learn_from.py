@@ -17,8 +17,9 @@ from horde_agent.formats.arrays import as_chunk, chunks_of, is_table
 from horde_agent.formats.columns import ESTIMATE, Columns
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.minari import open_minari
+from horde_agent.formats.part import Chunk
 from horde_agent.formats.registry import format_of
-from horde_agent.formats.tables import Chunk, Table
+from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.life.learner import predict_along
@@ -355,7 +356,7 @@ def _table(
     for column, name in described:
         if name in channel_names.rewards[:1]:
             settings["next_reward"] = column
-    columns = Columns.of(settings, Columns((), **facts))
+    columns = Columns.of(settings, Columns().with_keys(**facts))
     return Table(chunks, columns, where)
 
 
