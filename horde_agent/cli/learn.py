@@ -153,7 +153,10 @@ def _begin_session(
     with CompileNotice(console).installed():
         with user_errors():
             session = prepare(config, folder, console, signals)
-        with user_errors(Fault if is_resumed else BadInput):
+        kind: type[BadInput] | type[Fault] = BadInput
+        if is_resumed:
+            kind = Fault
+        with user_errors(kind):
             session.begin()
     return session
 
@@ -208,7 +211,10 @@ def _robot(
         # To report errors of the port before compiling, which delays commands. The port of a
         # resumed run was there when the run began: its absence is a fault, no bad input
         if config.backend in ONE_AT_A_TIME:
-            with user_errors(Fault if resumed.number else BadInput):
+            kind: type[BadInput] | type[Fault] = BadInput
+            if resumed.number:
+                kind = Fault
+            with user_errors(kind):
                 envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
         run = make_run(envs[0], config, folder)

@@ -34,7 +34,9 @@ def n_actions_of(policies: Iterable[Policy]) -> int:
     counts = {policy.n_actions for policy in policies if not isinstance(policy, Behaviour)}
     if len(counts) > 1:
         raise ValueError(f"the target policies have different numbers of actions: {sorted(counts)}")
-    return counts.pop() if counts else 0
+    if counts:
+        return counts.pop()
+    return 0
 
 
 class PolicyRatios:

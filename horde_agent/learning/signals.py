@@ -85,7 +85,9 @@ class SignalMaker:
         """Return initial signal arrays."""
         slots = self._readout.slots
         n_cumulants = slots.channel.size
-        n_channels = self._cumulants.n_channels
+        n_sources = self._cumulants.n_channels
+        if self._cumulants.is_read_off:
+            n_sources = n_cumulants
         return checks.SignalArrays(
             gamma=self._continuation.constant.copy(),
             lam=self._lam.constant.copy(),
@@ -95,7 +97,7 @@ class SignalMaker:
             channel=slots.channel,
             reference=np.zeros(n_cumulants),
             cumulant=slots.cumulant,
-            top=np.zeros(n_cumulants if self._cumulants.is_read_off else n_channels),
+            top=np.zeros(n_sources),
             largest=np.zeros(n_demons),
             longest=np.zeros(self._groups.policy.size),
             bound=np.zeros(n_demons),

@@ -397,7 +397,9 @@ def _with_learner(config: LearnConfig) -> LearnConfig:
         raise BadInput(str(error)) from error
     offset = config.offset
     if offset is None:
-        offset = str(learner.offset) if isinstance(learner.offset, str) else NO_OFFSET
+        offset = NO_OFFSET
+        if isinstance(learner.offset, str):
+            offset = learner.offset
     return replace(
         config,
         offset=offset,
