@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -52,6 +51,7 @@ from horde_agent.runs.sources.data_set import (
 from horde_agent.runs.sources.log import log_session
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
+from horde_agent.runs.storage.files import read_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import (
     NEW,
@@ -186,7 +186,7 @@ def _resuming(
         raise BadInput(
             f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
         )
-    refuse_over(folder, resumed, config.steps, folder.extent(may_be_empty=True).last_step)
+    refuse_over(folder, resumed, config.steps)
     requested = None
     if command.add is not None or command.remove is not None:
         requested = RequestedChanges(
@@ -388,7 +388,7 @@ def _print_results(session: Session, summary: dict[str, Any]) -> None:
             nmsre += f", {flat:,} nearly constant"
             lines = [f"{NMSRE_IS} {NEARLY_CONSTANT_IS}"]
     with suppress(OSError, ValueError):
-        details = json.loads(folder.details.read_text(encoding="utf-8"))
+        details = read_json(folder.details)
         lines += discarded(details, summary["n_excursions"], _MENTIONED_SHARE)
         lines += unscored(details.get("not_scored", []))
     lost_s = summary["s_without_link"]

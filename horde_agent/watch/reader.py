@@ -25,6 +25,7 @@ from horde_agent.refusals import BadInput, imported
 from horde_agent.runs.config import time_name
 from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.runs.storage.stop_request import stop_options
 from horde_agent.scoring.nmsre import deviation_of
 from horde_agent.scoring.returns import (
@@ -70,7 +71,6 @@ class RunReader:
         path = self.live / "facts.json"
         if path.is_file():
             return _facts(path, path.stat().st_mtime_ns)
-        names = [row["name"] for row in read_csv(self._run.questions)]
         header = self.record(1).header
         return {
             "channels": header.get("channels", []),
@@ -79,7 +79,7 @@ class RunReader:
             "total_steps": None,
             "time_name": time_name(self._run.settings(), float(header.get("period_s", 1.0))),
             "picture": {},
-            "questions": [{"name": name} for name in names],
+            "questions": [{"name": question.name} for question in self._questions()],
         }
 
     def record(self, n: int = SHOWN) -> Stream:
@@ -169,17 +169,21 @@ class RunReader:
         n = len(self.facts()["questions"])
         table = []
         if self._is_over():
-            table = read_csv(self._run.questions)
+            table = self._questions()
         if len(table) == n and n:
-            columns = [
-                [_number(row.get(key)) for row in table]
-                for key in ("nmsre", "mspbe_scalar", "diverged")
-            ]
-            return np.array(columns)
+            rows = [(line.nmsre, line.mspbe_scalar, float(line.has_diverged)) for line in table]
+            return np.array(rows).T
         demons = self._demons()
         if not demons:
             return np.full((3, n), np.nan)
         return np.array([demons[key] for key in ("nmsre", "mspbe", "diverged")], dtype=np.float64)
+
+    def _questions(self) -> list[QuestionLine]:
+        """Return the lines of questions.csv; none without it, or if it is damaged."""
+        try:
+            return read_questions(self._run.questions)
+        except (OSError, ValueError, LookupError):
+            return []
 
     def _demons(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of demons.npz if they belong to the questions of facts.json; else an empty table."""

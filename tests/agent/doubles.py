@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,9 @@ from horde_agent.learning import LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.policies import ConstantAction, StickyRandom
-from horde_agent.questions import excursions
+from horde_agent.questions import QuestionColumns, excursions
+from horde_agent.runs.storage.files import write_csv
+from horde_agent.runs.storage.question_table import SCORE_COLUMNS
 from horde_agent.saving import State
 
 N_ACTIONS = 3
@@ -269,3 +272,10 @@ class BeforeStep(LifeHooks):
 
     def restore(self, state: State) -> None:
         """Do nothing."""
+
+
+def write_question_table(path: Path, scores: Sequence[Mapping[str, object]]) -> None:
+    """Write questions.csv with these cells by column; counts are 0 and other cells empty if they are not given."""
+    names = [*SCORE_COLUMNS, *QuestionColumns._fields]
+    lines = [[{"n_tests": 0, **score}.get(name, "") for name in names] for score in scores]
+    write_csv(path, names, lines)

@@ -19,6 +19,7 @@ from examples.reproduce.scores import final_nmsre, nmsre_after_each, scores_of
 from horde_agent import GVF, Behaviour, Channel, LearnerConfig, cli, learn_from
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import read
+from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, time_name
 from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
@@ -34,6 +35,7 @@ from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.scoring.two_pass_nmsre import curves, policy_scores
 from horde_agent.toml import to_toml
 from tests.agent.commands import summary_of, toy
+from tests.agent.doubles import write_question_table
 
 PICTURES = ("nmsre.png", "pen.png", "predictions.png", "traces.png", "mspbe.png")
 
@@ -596,14 +598,13 @@ def made(folder: Path, seed: int, nmsre: dict[str, float | None], diverged: str 
         "diverged": [diverged] if diverged else [],
     }
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    lines = ["name,nmsre,nmsre_of_persistence,diverged,family,policy,gamma,channel"]
+    scores = []
     for name, value in nmsre.items():
-        values = ","
+        score = {"name": name, "diverged": int(name == diverged), **about(name)._asdict()}
         if value is not None:
-            values = f"{value},{2.0 * value}"
-        of_question = ",".join(str(value) for value in about(name))
-        lines.append(f"{name},{values},{int(name == diverged)},{of_question}")
-    (folder / "questions.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            score |= {"nmsre": value, "nmsre_of_persistence": 2.0 * value}
+        scores.append(score)
+    write_question_table(folder / "questions.csv", scores)
     (folder / "learning_curve.csv").write_text(
         "step,mean_nmsre_online\n10,2.0\n20,\n30,1.0\n", encoding="utf-8"
     )
@@ -771,6 +772,28 @@ def test_the_weights_of_squared_errors_are_those_of_their_trace() -> None:
     np.testing.assert_allclose(np.nansum(weights * errors, axis=0), error_trace(errors)[-1])
     later = trace_weights(is_known[10:], is_whole=False)
     np.testing.assert_allclose(later, weights[10:])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        ("name,nmsre\na,1\n", "'family'"),
+        ("half,nmsre\na,1,2\nb,1\n", "line 2 does not fit the header"),
+    ],
+)
+def test_a_comparison_refuses_a_damaged_table_of_questions(
+    content: str | None, why: str, runs: list[Path]
+) -> None:
+    """A missing one was compared as if no question had been asked; another one ended in a traceback."""
+    table = runs[1] / "questions.csv"
+    table.unlink()
+    if content is not None:
+        table.write_text(content, encoding="utf-8")
+    with pytest.raises(BadInput) as refused:
+        write_comparison(runs)
+    assert why in str(refused.value)
+    assert f"`horde report {runs[1]}` repairs it if possible" in str(refused.value)
 
 
 def test_td_has_no_mspbe_and_the_comparison_says_why(tmp_path: Path, elsewhere: None) -> None:

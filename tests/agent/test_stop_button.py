@@ -319,8 +319,8 @@ def stopped(body: StoppableBody, monkeypatch: pytest.MonkeyPatch) -> StopAnswer 
     assert cli.main(words) == 0
     body.page.join()
     (answer,) = body.answers
-    events = body.run.events.read_text(encoding="utf-8").splitlines()
-    assert json.loads(events[-1])["cause"] == "page_stop"
+    events = body.run.events.read().events
+    assert events[-1]["cause"] == "page_stop"
     assert not body.run.stop.exists()
     return answer
 

@@ -43,7 +43,13 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
 from horde_agent.watch import server
 from horde_agent.watch.reader import RunReader
-from tests.agent.doubles import ToyBody, horde_of, toy_life, toy_questions
+from tests.agent.doubles import (
+    ToyBody,
+    horde_of,
+    toy_life,
+    toy_questions,
+    write_question_table,
+)
 from tests.agent.test_ending import on_terminal
 
 GAMMA = 0.5
@@ -282,7 +288,7 @@ def test_the_status_has_the_discarded_excursions_by_reason(is_over: bool, tmp_pa
 def test_a_resumed_run_with_tables_is_shown_as_living(tmp_path: Path) -> None:
     lived(tmp_path, 20)
     (tmp_path / "summary.json").write_text('{"steps": 10}', encoding="utf-8")
-    (tmp_path / "questions.csv").write_text("name,nmsre\n" + "a,7\n" * 4, encoding="utf-8")
+    write_question_table(tmp_path / "questions.csv", [{"name": "a", "nmsre": 7.0}] * 4)
     reader = RunReader(tmp_path)
     status_file = tmp_path / "live" / "now.json"
     assert (reader.status()["state"], reader.status()["step"], reader.measures()[0, 0]) == (
@@ -395,8 +401,13 @@ def test_a_run_without_a_feed_is_shown_from_its_record(run: Path, tmp_path: Path
     folder = tmp_path / "old"
     (run / "summary.json").write_text("{}", encoding="utf-8")
     shutil.copytree(run, folder, ignore=shutil.ignore_patterns("live"))
-    table = "name,nmsre,mspbe_scalar,diverged\na,0.5,1e-3,0\nb,9,,1\nc,2,,0\nd,,,0\n"
-    (folder / "questions.csv").write_text(table, encoding="utf-8")
+    scores: list[dict[str, object]] = [
+        {"name": "a", "nmsre": 0.5, "mspbe_scalar": 1e-3},
+        {"name": "b", "nmsre": 9.0, "diverged": 1},
+        {"name": "c", "nmsre": 2.0},
+        {"name": "d"},
+    ]
+    write_question_table(folder / "questions.csv", scores)
     header = json.loads((folder / "log" / "life.rec").read_bytes().split(b"\n", 1)[0])
     assert header["channels"] == []
     with pytest.raises(BadInput, match="neither a live feed nor a recording"):

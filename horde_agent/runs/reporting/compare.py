@@ -24,7 +24,7 @@ from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests,
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.files import read_csv, read_curve, read_json, unwritable
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.question_table import columns_of
+from horde_agent.runs.storage.question_table import read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.two_pass_nmsre import MOST_POINTS
@@ -100,22 +100,12 @@ def _read(path: Path) -> FinishedRun:
         )
     try:
         summary = read_json(folder.summary)
-        questions = read_csv(folder.questions)
-    except (OSError, ValueError, RecursionError) as error:
+        questions = read_questions(folder.questions)
+    except (OSError, ValueError, LookupError, RecursionError) as error:
         raise BadInput(
             f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
         ) from None
-    nmsre_by_name = {}
-    persistence_by_name = {}
-    group_by_name = {}
-    for question in questions:
-        if not question.get("nmsre") or question.get("diverged") == "1":
-            continue
-        name = question["name"]
-        columns = columns_of(question)
-        nmsre_by_name[name] = float(question["nmsre"])
-        persistence_by_name[name] = float(question.get("nmsre_of_persistence") or "nan")
-        group_by_name[name] = columns.group or columns.family or name
+    scored = [question for question in questions if question.is_scored]
     curves = {
         "median NMSRE": _curve(path / "learning_curve.csv", "median_nmsre"),
         "mean NMSRE, online": _curve(path / "learning_curve.csv", "mean_nmsre_online"),
@@ -125,10 +115,13 @@ def _read(path: Path) -> FinishedRun:
         name=path.resolve().name,
         summary=summary,
         config=folder.settings(),
-        nmsre=nmsre_by_name,
-        persistence=persistence_by_name,
-        group=group_by_name,
-        names=[question["name"] for question in questions],
+        nmsre={question.name: question.nmsre for question in scored},
+        persistence={question.name: question.nmsre_of_persistence for question in scored},
+        group={
+            question.name: question.about.group or question.about.family or question.name
+            for question in scored
+        },
+        names=[question.name for question in questions],
         excursions=folder.excursions,
         held_out=read_csv(folder.held_out),
         curves=curves,

@@ -21,6 +21,7 @@ from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
 from horde_agent.runs.storage.files import read_csv
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.question_table import QuestionLine
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.shown import EstimateLine
 from horde_agent.scoring.two_pass_nmsre import MOST_DOTS, Curve, PolicyScores, curves, dots
@@ -34,7 +35,6 @@ BODY_RADIUS_M = 0.121
 CELL_M = 0.1
 
 Tested = tuple[ExcursionTable, list[PolicyScores]]
-_Lines = Sequence[dict[str, str]]
 
 COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
@@ -146,7 +146,7 @@ def figures(
     folder: RunFolder,
     drawn: Callable[[str, Sequence[Path], Callable[[], str]], str],
     tested: Tested | None,
-    questions: _Lines,
+    questions: Sequence[QuestionLine],
     stream: Stream | None,
     details: dict[str, Any],
     time_name: str = "robot time",
@@ -239,14 +239,16 @@ def _log_limits(values: Floats) -> tuple[float, float]:
     return max(min(low, 0.5) / 1.3, 1e-4), max(high, mean, 2.0) * 1.5
 
 
-def _sound(questions: _Lines, n_demons: int) -> Bools:
+def _sound(questions: Sequence[QuestionLine], n_demons: int) -> Bools:
     """Return which demons have not diverged, shape (n_demons,); all if the questions do not say."""
     if len(questions) != n_demons:
         return np.ones(n_demons, dtype=bool)
-    return np.array([question.get("diverged") != "1" for question in questions])
+    return np.array([not question.has_diverged for question in questions])
 
 
-def _nmsre_section(folder: RunFolder, tested: Tested | None, questions: _Lines) -> str:
+def _nmsre_section(
+    folder: RunFolder, tested: Tested | None, questions: Sequence[QuestionLine]
+) -> str:
     if tested is None or not tested[1]:
         return ""
     picture = nmsre_picture(curves(*tested), _sound(questions, tested[0].n_demons))

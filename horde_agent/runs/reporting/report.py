@@ -24,9 +24,9 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import read_settings, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
-from horde_agent.runs.storage.files import read_csv, read_json, read_lines, write_whole
+from horde_agent.runs.storage.files import read_csv, read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.question_table import columns_of
+from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
@@ -58,7 +58,7 @@ def write_report(path: Path) -> Path:
     summary = _summary(folder)
     config = noted.read(folder.config, read_settings) or {}
     details = noted.read(folder.details, read_json) or {}
-    questions = noted.read(folder.questions, read_lines)
+    questions = noted.read(folder.questions, read_questions)
     stream = noted.read(folder.life, _read_stream)
     is_tested = summary.get("n_excursions") is not None or details.get("n_on_policy_tests")
     tested = None
@@ -158,9 +158,6 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
         ) from None
 
 
-_Lines = Sequence[dict[str, str]]
-
-
 def _read_stream(path: Path) -> Stream:
     """Return what the page shows of the newest rows; it lists their faults itself."""
     return read(
@@ -216,7 +213,7 @@ class Notes:
         folder: RunFolder,
         summary: Mapping[str, Any],
         found: int | None,
-        questions: Sequence[Mapping[str, str]] | None,
+        questions: Sequence[QuestionLine] | None,
     ) -> None:
         """Add a warning for each file that contains less than the summary says; None is an unreadable file."""
         n_tests = summary.get("n_excursions")
@@ -382,26 +379,25 @@ def discarded(
     return sentences
 
 
-def _means_section(questions: list[dict[str, str]]) -> str:
+def _means_section(questions: Sequence[QuestionLine]) -> str:
     """Return a table of means by policy and time scale."""
-    lines_by_group: dict[tuple[str, str], list[dict[str, str]]] = {}
+    lines_by_group: dict[tuple[str, str], list[QuestionLine]] = {}
     for question in questions:
-        is_scored = question["nmsre"] and question["diverged"] != "1"
-        columns = columns_of(question)
-        if not is_scored or not columns.policy:
+        about = question.about
+        if not question.is_scored or not about.policy:
             continue
         gamma = ""
-        if not math.isnan(columns.gamma):
-            gamma = f"{columns.gamma:g}"
-        lines_by_group.setdefault((columns.policy, gamma), []).append(question)
+        if not math.isnan(about.gamma):
+            gamma = f"{about.gamma:g}"
+        lines_by_group.setdefault((about.policy, gamma), []).append(question)
     if not lines_by_group:
         return ""
     rows = []
     for (policy, gamma), lines in lines_by_group.items():
-        values = [float(line["nmsre"]) for line in lines]
+        values = [line.nmsre for line in lines]
         averages = [nmsre_text(median(values)), nmsre_text(fmean(values))]
         below_1 = f"{fmean(value < 1.0 for value in values):.0%}"
-        persistence = [float(line["nmsre_of_persistence"] or "nan") for line in lines]
+        persistence = [line.nmsre_of_persistence for line in lines]
         better = fmean(v < p for v, p in zip(values, persistence, strict=True))
         rows.append(
             [
@@ -447,25 +443,25 @@ def _options_section(details: dict[str, Any]) -> str:
     return section("What the robot did", html.element("p", text), html.table(head, rows))
 
 
-def _worst_section(questions: list[dict[str, str]]) -> str:
-    scored = [q for q in questions if q["nmsre"] and q["diverged"] != "1"]
+def _worst_section(questions: Sequence[QuestionLine]) -> str:
+    scored = [question for question in questions if question.is_scored]
     if not scored:
         return ""
-    worst = sorted(scored, key=lambda q: -float(q["nmsre"]))[:N_WORST]
+    worst = sorted(scored, key=lambda question: -question.nmsre)[:N_WORST]
     rows = [
         [
-            q["name"],
-            nmsre_text(float(q["nmsre"])),
-            nmsre_text(float(q["nmsre_of_persistence"] or "nan")),
-            f"{float(q['variance'] or 'nan'):.3g}",
-            q["n_tests"],
-            "yes" if q.get("nearly_constant") == "1" else "",
+            question.name,
+            nmsre_text(question.nmsre),
+            nmsre_text(question.nmsre_of_persistence),
+            f"{question.variance:.3g}",
+            str(question.n_tests),
+            "yes" if question.is_nearly_constant else "",
         ]
-        for q in worst
+        for question in worst
     ]
     text = (
         "A return with a tiny variance has a large NMSRE: a reading that hardly changes, or one that changed in a few "
-        f"tests only. Such questions can dominate the mean. {_weight_of([float(q['nmsre']) for q in scored])}"
+        f"tests only. Such questions can dominate the mean. {_weight_of([question.nmsre for question in scored])}"
     )
     head = [
         "question",

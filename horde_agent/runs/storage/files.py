@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
@@ -88,7 +89,7 @@ def read_json(file: Path) -> dict[str, Any]:
 def read_lines(file: Path) -> list[dict[str, str]]:
     """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
     if not file.is_file():
-        raise FileNotFoundError(file)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
     table_rows = read_csv(file)
     for number, line in enumerate(table_rows, 2):
         if None in line or None in line.values():

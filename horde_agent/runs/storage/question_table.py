@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.questions import QuestionColumns, question_columns
-from horde_agent.runs.storage.files import write_csv
+from horde_agent.runs.storage.files import read_lines, write_csv
 
 SCORE_COLUMNS = (
     "name",
@@ -61,11 +63,55 @@ def write_questions(
     write_csv(path, names, lines)
 
 
-def columns_of(line: Mapping[str, str]) -> QuestionColumns:
-    """Return what the question of a line is about."""
-    return QuestionColumns(
+class QuestionLine(NamedTuple):
+    """A line of questions.csv; a number that is missing there is NaN."""
+
+    name: str
+    nmsre: float
+    nmsre_of_persistence: float
+    variance: float
+    n_tests: int
+    mspbe_scalar: float
+    has_diverged: bool
+    is_nearly_constant: bool
+    about: QuestionColumns
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether it has an NMSRE that counts: that of a diverged demon does not."""
+        return not (self.has_diverged or math.isnan(self.nmsre))
+
+
+def read_questions(path: Path) -> list[QuestionLine]:
+    """Read questions.csv.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        KeyError: If it lacks a column.
+        ValueError: If a line does not fit the header, or a number is none.
+    """
+    return [_parsed(line) for line in read_lines(path)]
+
+
+def _parsed(line: Mapping[str, str]) -> QuestionLine:
+    about = QuestionColumns(
         family=line["family"],
         policy=line["policy"],
-        gamma=float(line["gamma"] or "nan"),
+        gamma=_number(line["gamma"]),
         channel=line["channel"],
     )
+    return QuestionLine(
+        name=line["name"],
+        nmsre=_number(line["nmsre"]),
+        nmsre_of_persistence=_number(line["nmsre_of_persistence"]),
+        variance=_number(line["variance"]),
+        n_tests=int(line["n_tests"]),
+        mspbe_scalar=_number(line["mspbe_scalar"]),
+        has_diverged=line["diverged"] == "1",
+        is_nearly_constant=line["nearly_constant"] == "1",
+        about=about,
+    )
+
+
+def _number(text: str) -> float:
+    return float(text or "nan")

@@ -158,7 +158,7 @@ def write_first_lines(run: Examination) -> None:
     for file in record_files(folder.excursions):
         _write_first_line(run, file, EXCURSIONS, partial(expected.of_excursions, file))
     # Adding questions, and removing some, each begins a file
-    for number in range(1, len(_changes(folder)) + 2):
+    for number in range(1, len(folder.snapshot_facts().get("changes", [])) + 2):
         file = file_at(folder.excursions, number)
         header = None
         if not file.exists():
@@ -212,12 +212,6 @@ def _rewrite_line(
         return  # other records, or none of them is sound
     message = "its first line was written again by what the run's other files say"
     run.replace(file, line + (records or b""), message)
-
-
-def _changes(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the questions that were added and removed before the newest readable snapshot."""
-    changes: list[dict[str, Any]] = folder.snapshot_facts().get("changes", [])
-    return changes
 
 
 class _ExpectedHeaders:
@@ -295,7 +289,7 @@ class _ExpectedHeaders:
             with tempfile.TemporaryDirectory() as elsewhere:
                 excursions = Path(elsewhere) / self._folder.excursions.name
                 student.errors.table.record_to(excursions)
-                changes = _changes(self._folder)
+                changes = self._folder.snapshot_facts().get("changes", [])
                 change_questions(student, run.interface, self._folder, changes)
                 files = record_files(excursions)
                 return {file.name: read_header(file, EXCURSIONS) for file in files}

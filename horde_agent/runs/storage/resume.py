@@ -186,10 +186,9 @@ def _n_recorded(folder: RunFolder) -> float:
         return math.inf
 
 
-def refuse_over(
-    folder: RunFolder, resumed: Resumption, steps: int | None, recorded_steps: int
-) -> None:
+def refuse_over(folder: RunFolder, resumed: Resumption, steps: int | None) -> None:
     """Raise BadInput if a run has taken and recorded all its steps, before any of its files is changed."""
+    recorded_steps = folder.extent(may_be_empty=True).last_step
     written = min(folder.summarised_steps() or 0, recorded_steps)
     if steps is not None and (written >= steps or resumed.step > steps):
         raise BadInput(

@@ -18,14 +18,12 @@ class RowLearner:
     """Learns from recorded rows as the life of their robot did, without the robot.
 
     Attributes:
-        horde: The demons.
         student: Learns, predicts and scores.
         sampler: Samples of the MSPBE.
         counts: Steps, gaps, and actions that were not applied.
     """
 
     def __init__(self, run: Run) -> None:
-        self.horde = run.horde
         horizon = ExcursionConfig(horizon=run.config.horizon)
         self.student = StreamLearner(run.horde, run.interface, horizon)
         self.sampler = Sampler()

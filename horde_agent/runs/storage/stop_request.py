@@ -25,6 +25,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from horde_agent.life.bodies import ONE_AT_A_TIME
+from horde_agent.runs.storage.files import read_json
 from horde_agent.runs.storage.folder import RunFolder
 
 PAGE_REASON = "requested on the live page"
@@ -164,9 +165,7 @@ def stop_options(folder: RunFolder) -> dict[str, str]:
 def _stop_file(folder: RunFolder) -> dict[str, Any]:
     """Return what a run's process wrote into `.stop`; empty without the file, or if it is damaged."""
     with suppress(OSError, ValueError):
-        content = json.loads(folder.stop.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            return content
+        return read_json(folder.stop)
     return {}
 
 
