@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_agent.life.robot import RobotInfo
 from horde_agent.record import (
     Flag,
     Phase,
@@ -26,7 +27,6 @@ from horde_agent.record import (
     rows_in,
 )
 from horde_agent.record import recorder as recorder_module
-from horde_agent.record.dtype import fields_in
 from horde_agent.record.segments import read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
 
@@ -494,9 +494,9 @@ def test_a_new_row_says_that_nothing_is_known() -> None:
 def test_fields_of_a_row_are_read_from_info_and_missing_ones_are_unknown() -> None:
     """Numbers of a pose come from three keys; 0 for a missing one would be a place in the middle."""
     info = {"t": 2.5, "x_m": 1.0, "y_m": -1.0, "heading_rad": 0.5, "gap": 1}
-    fields = fields_in(info)
+    fields = RobotInfo.of(info).row_fields
     assert (fields["t"], fields["pose"]) == (2.5, (1.0, -1.0, 0.5))
-    unknown = fields_in({"gap": 1})
+    unknown = RobotInfo.of({"gap": 1}).row_fields
     assert np.isnan([unknown["t"], *unknown["pose"]]).all()
 
 
