@@ -154,7 +154,7 @@ def test_an_environment_with_the_wheel_alone_runs_the_simulator_and_the_command(
 TRIED = {
     "numba": ("0.62.0", "0.62.1", "0.63.1", "0.64.0", "0.65.1", "0.66.0", "0.67.0", "0.68.1"),
     "numpy": ("1.26.4", "2.0.2", "2.1.3", "2.2.6", "2.3.5", "2.4.0", "2.4.6"),
-    "tyro": ("0.9.1", "1.0.17"),
+    "tyro": ("1.0.0", "1.0.17"),
     "rich": ("13.0.0", "15.0.0"),
     "gymnasium": ("1.0.0", "1.4.0"),
 }
@@ -164,7 +164,7 @@ REFUSED = {
     # 0.61.0 and 0.61.2 never finish compiling `kernels.runs.list_of` (400 s, 1.4 GB); 0.69 is
     # untested.
     "numba": ("0.61.0", "0.61.2", "0.69.0"),
-    "tyro": ("0.8.14", "2.0.0"),
+    "tyro": ("0.9.1", "2.0.0"),
 }
 
 

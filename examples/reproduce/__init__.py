@@ -15,8 +15,6 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.runs.config import WHOLE
-
 __all__ = [
     "EXPERIMENTS",
     "FURTHER",
@@ -96,7 +94,6 @@ class ReproduceConfig:
     scale: Annotated[str, tyro.conf.arg(metavar="quick|paper")] = "quick"
     seeds: Annotated[
         int | None,
-        WHOLE,
         tyro.conf.arg(metavar="N", help_behavior_hint="(default: 1; with --scale paper 3)"),
     ] = None
     backend: Annotated[str, tyro.conf.arg(metavar="NAME")] = "simulator"

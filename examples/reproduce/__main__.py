@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from examples.reproduce import ReproduceConfig
 from examples.reproduce.command import PROGRAM, run
-from horde_agent.cli import exit_code_of, parse_command
+from horde_agent.cli import exit_code_of
 from horde_agent.cli.errors import Fault, sentence
+from horde_agent.cli.parsing import parse_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import errno
-import io
 import operator
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, redirect_stderr
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +26,7 @@ import tyro
 
 from horde_agent.bench import BenchConfig
 from horde_agent.cli.errors import Fault, user_errors
+from horde_agent.cli.parsing import parse, parse_command
 from horde_agent.cli.settings import (
     ColumnsConfig,
     DoctorConfig,
@@ -37,10 +36,9 @@ from horde_agent.cli.settings import (
     WarmConfig,
 )
 from horde_agent.judging.command import EvaluateConfig
-from horde_agent.refusals import BadInput, check_one_of, did_you_mean
+from horde_agent.refusals import BadInput, check_one_of
 from horde_agent.runs.config import (
     MOST_STEPS,
-    SWITCHES,
     LearnConfig,
     read_config,
     refuse_early,
@@ -247,46 +245,13 @@ def _parse(words: list[str]) -> Any:
     file = None
     if words[:1] == ["learn"]:
         file = _config_file(words)
-        words = [SWITCHES.get(word.replace("_", "-"), word) for word in words]
     defaults: dict[str, Any] = {}
     if file is not None:
         defaults["default"] = replace(read_config(file), config=file)
     if words[0] in _COMMANDS:  # a parser of all commands takes longer to make
         kind, _ = _COMMANDS[words[0]]
         return parse_command(kind, words[1:], f"horde {words[0]}", **defaults)
-    with _refusing("horde"):
-        return _parse_flags(words)
-
-
-def parse_command(kind: Any, words: Sequence[str], program: str, **defaults: Any) -> Any:
-    """Return a command with the settings in words.
-
-    Args:
-        kind: The dataclass of the command's settings.
-        words: The flags and names after the command.
-        program: What help and errors call it, such as "horde learn".
-        **defaults: For the parser: `default` has settings that flags override.
-
-    Raises:
-        BadInput: If a flag is unknown or a value does not fit.
-        SystemExit: With code 0, after --help.
-    """
-    _refuse_unknown_flags(kind, words, program)
-    with _refusing(program):
-        return tyro.cli(kind, args=words, prog=program, **defaults)
-
-
-@contextmanager
-def _refusing(program: str) -> Iterator[None]:
-    """Raise the parser's framed message as BadInput, in one sentence."""
-    errors = io.StringIO()
-    try:
-        with redirect_stderr(errors):
-            yield
-    except SystemExit as end:
-        if end.code in (0, None):
-            raise
-        raise BadInput(f"{one_sentence(errors.getvalue())}; see {program} --help") from None
+    return _parse_flags(words)
 
 
 def _parse_flags(words: list[str]) -> Any:
@@ -294,63 +259,15 @@ def _parse_flags(words: list[str]) -> Any:
     kinds: list[Any] = [
         Annotated[kind, tyro.conf.subcommand(name)] for name, (kind, _) in _COMMANDS.items()
     ]
-    any_of: Any = reduce(operator.or_, kinds)
-    return tyro.cli(
-        any_of,
-        args=words,
-        prog="horde",
+    return parse(
+        reduce(operator.or_, kinds),
+        words,
+        "horde",
         description="A robot's life of learning: hundreds of predictions at once, off-policy, by GTD(lambda). "
         "Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; "
         "128 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal.",
         config=(tyro.conf.OmitSubcommandPrefixes,),
     )
-
-
-def _refuse_unknown_flags(kind: Any, words: Sequence[str], program: str) -> None:
-    """Raise BadInput at a flag that the command does not have; the parser may complain about the word after it."""
-    flags = ["--help"]
-    for field in fields(kind):
-        name = field.name.replace("_", "-")
-        flags.append(f"--{name}")
-        if isinstance(field.default, bool) or f"--no-{name}" in SWITCHES:
-            flags.append(f"--no-{name}")
-    for word in words:
-        flag = word.partition("=")[0].replace("_", "-")
-        if word.startswith("--") and len(word) > 2 and flag not in flags:
-            hint = did_you_mean(flag, flags)
-            raise BadInput(f"Unrecognized options: {flag}{hint}; see {program} --help")
-
-
-_FRAME = ("╭", "╰", "─", "---")
-_PLAINER = (
-    (r"no type matching .* could be instantiated from \['(.*)'\]", r"'\1' is no number"),
-    (r"invalid literal for int\(\) with base 10: ('.*')", r"\1 is no whole number"),
-    (r"Missing value for argument '(.*)'\. Expected 1 values", r"\1 needs a value"),
-)
-"""Messages of the argument parser, and plainer ones."""
-
-
-def one_sentence(box: str) -> str:
-    r"""Return the text of a framed message of the argument parser, without its frame and advice.
-
-    Examples:
-        >>> one_sentence("╭─ Value error ──╮\n│ --a is no flag. │\n│ ─────────────── │\n│ Helptext │")
-        '--a is no flag'
-        >>> one_sentence("Value error\n ---------------\n --a needs a value.\n ---------------\n Helptext")
-        '--a needs a value'
-    """
-    text_lines: list[str] = []
-    for line in box.splitlines()[1:]:  # after the title
-        text = line.strip(" │|")
-        is_frame = not text or text.startswith(_FRAME)
-        if is_frame and text_lines:
-            break
-        if not is_frame:
-            text_lines.append(text)
-    sentence = " ".join(text_lines).rstrip(".")
-    for pattern, replacement in _PLAINER:
-        sentence = re.sub(pattern, replacement, sentence)
-    return sentence
 
 
 def _config_file(words: Sequence[str]) -> Path | None:

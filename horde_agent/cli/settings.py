@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from horde_agent.runs.config import WHOLE, LearnConfig
+from horde_agent.runs.config import LearnConfig
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class ResumeConfig:
 
     run: tyro.conf.Positional[Path]
     steps: Annotated[
-        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as before)")
     ] = None
     add: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import tyro
 
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import WHOLE
 
 if TYPE_CHECKING:
     from horde_agent.judging.recorded import RecordedData
@@ -59,14 +58,14 @@ class EvaluateConfig:
     gamma: float = 1.0
     truncated: Annotated[str, tyro.conf.arg(metavar="stretch|fitted")] = "stretch"
     horizon: Annotated[
-        int | None, WHOLE, tyro.conf.arg(metavar="N", help_behavior_hint="(default: episodes)")
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: episodes)")
     ] = None
     estimators: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all)")
     ] = ()
     level: float = 0.95
-    resamples: Annotated[int, WHOLE] = 2000
-    seed: Annotated[int, WHOLE] = 0
+    resamples: int = 2000
+    seed: int = 0
     out: Annotated[
         Path | None,
         tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: the next runs/evaluate-N)"),

@@ -64,28 +64,6 @@ def _shown(metavar: str, default: str | None = None, help: str | None = None) ->
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default, help=help)
 
 
-def whole(text: str) -> int:
-    """Parse a whole number: 60000, 60_000 or 6e4; raise ValueError if it is none."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(f"{text!r} is no whole number; write 60000 or 6e4")
-
-
-def switched(text: str) -> bool:
-    """Parse true or false; raise ValueError if it is neither."""
-    if text not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false; write the flag alone")
-    return text == "true"
-
-
 def seconds(text: str) -> float | None:
     """Parse a duration such as 10min and return seconds; None for "never". Raise BadInput if it is none."""
     if text == "never":
@@ -94,27 +72,6 @@ def seconds(text: str) -> float | None:
     if match is None or not float(match[1]):
         raise BadInput(f"--snapshot-every {text} is not a duration; write 30s, 10min, 2h or never")
     return float(match[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[match[2]]
-
-
-WHOLE = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="N",
-    instance_from_str=lambda words: whole(words[0]),
-    is_instance=lambda value: value is None or type(value) is int,
-    str_from_instance=lambda value: [str(value)],
-)
-"""Parser of whole-number flags."""
-
-SWITCH = tyro.constructors.PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="true|false",
-    instance_from_str=lambda words: switched(words[0]),
-    is_instance=lambda value: value is None or type(value) is bool,
-    str_from_instance=lambda value: [str(value).lower()],
-)
-"""Parser of a flag and its negation; the default depends on other settings."""
-SWITCHES = {"--rarity": "--rarity=true", "--no-rarity": "--rarity=false"}
-"""Such flags as written, and as parsed: before version 1.0, tyro has no flags without a default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +167,7 @@ class LearnConfig:
     data: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
-    steps: Annotated[int | None, WHOLE, _shown("N", "(default: 60000; replay, data: all)")] = None
+    steps: Annotated[int | None, _shown("N", "(default: 60000; replay, data: all)")] = None
     questions: Annotated[
         str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")
     ] = None
@@ -224,7 +181,6 @@ class LearnConfig:
     average: Annotated[float | None, _shown("FLOAT", "(default: 10000)")] = None
     rarity: Annotated[
         bool | None,
-        SWITCH,
         _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
     features: Annotated[str | None, _shown(features.METAVAR, "(default: fixed)", features.HELP)] = (
@@ -239,10 +195,10 @@ class LearnConfig:
     repeat: float = 0.5
     excursions: bool = False
     excursion_probability: float = 0.02
-    horizon: Annotated[int, WHOLE] = 50
-    passes: Annotated[
-        int | None, WHOLE, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")
-    ] = None
+    horizon: int = 50
+    passes: Annotated[int | None, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")] = (
+        None
+    )
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
@@ -254,8 +210,8 @@ class LearnConfig:
         str | None, _shown("N|auto", "(default: none, one Horde in this process)")
     ] = None
     ray: Annotated[str | None, _shown("HOST:PORT", "(default: none)")] = None
-    robots: Annotated[int, WHOLE] = 1
-    seed: Annotated[int, WHOLE] = 0
+    robots: int = 1
+    seed: int = 0
     config: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     out: Annotated[Path | None, _shown("DIR", "(default: the next free runs/BACKEND-N)")] = None
 

@@ -247,6 +247,7 @@ SETTINGS = [
     Case("learn --env CartPole-v99", "CartPole"),
     Case("report --bogus run", "Unrecognized options: --bogus; see horde report --help"),
     Case("watch run --port x", "Error parsing --port: 'x' is no whole number"),
+    Case("evaluate run --gamma y", "Error parsing --gamma: 'y' is no number"),
     Case("bench --stream real", "invalid choice 'real' for argument '--stream'"),
     Case("export run --out run/config.toml", "--out run/config.toml is a file; name a folder"),
     Case("warm --algorithm nope", "algorithm must be one of"),
