@@ -209,7 +209,7 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
         frame = whole.exchange(command)
         wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
         twin.firmware.command(firmware.XYTHETA_SPACE, *wire)
-        path = [Motion(*twin.tick(noise)) for noise in rng.standard_normal((10, 3))]
+        path = [Motion(*twin.run(noise)[0]) for noise in rng.standard_normal((10, 3))]
         acted = twin.motion[motors.RIM_SPEED], twin.firmware.wheels[firmware.DUTY] * period.PER_DUTY
         previous_state, state = (
             BodyState(

@@ -20,10 +20,9 @@ from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.emulator import console
 from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.simulator import period
 from horde_env.robots.critterbot.simulator.firmware import HUNG
 from horde_env.robots.critterbot.simulator.machine import Machine
-from horde_env.robots.critterbot.simulator.period import N_RAW
-from horde_env.robots.critterbot.simulator.records import RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.simulator.state import new_robot
 from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, RobotState
@@ -54,25 +53,23 @@ class Microcontroller:
     def __init__(self, *, battery_scale: float = 1.0, physics: str | None = None) -> None:
         self.spec = critterbot()
         pen = load_pen()
-        # The sensors need the motion at the end of the last three cycles.
-        robots = new_robot(self.spec, pen, n_ticks=3)
-        self.machine = Machine(
-            self.spec,
-            pen,
-            battery_scale=battery_scale,
-            physics=resolve_physics(physics),
-            robots=robots,
-        )
         # IR light's converter has ten bits; the firmware puts only eight of them into the packet.
         ten_bits = copy.copy(self.spec)
         ir_light = self.spec.group("ir_light")
         ten_bits.raw_high = self.spec.raw_high.copy()
         ten_bits.raw_high[ir_light] = 1023
-        self.senses = Senses(ten_bits, pen, state=robots[0])
+        # The sensors need the motion at the end of the last three cycles.
+        robots = new_robot(self.spec, pen, n_ticks=3)
+        self.senses = Senses(ten_bits, pen, robots=robots)
+        self.machine = Machine(
+            self.spec,
+            pen,
+            battery_scale=battery_scale,
+            physics=resolve_physics(physics),
+            senses=self.senses,
+        )
         self._ir_light = ir_light
         self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
-        # The noise of channels 0..15 is drawn for each packet sent, not here.
-        self._records = RobotRecords(self.spec, self.machine, self.senses)
         self._path = self.machine.state.path
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
@@ -167,7 +164,7 @@ class Microcontroller:
     def _advance(self) -> None:
         """Move the body for 10 ms."""
         self._path[:-1] = self._path[1:]
-        self._path[-1] = self.machine.tick(self._body_rng.standard_normal(3))
+        self._path[-1] = self.machine.run(self._body_rng.standard_normal(3))[0]
         self.n_cycles += 1
 
     def _look(self) -> None:
@@ -178,9 +175,10 @@ class Microcontroller:
         contact_n_s = 0.0
         if machine.n_ticks:
             contact_n_s = machine.body.contact_impulse()
-        self._records.draw_senses(self._sense_rng)
-        self._records.sample(contact_n_s, (0.0, 0.0, 0.0), self._values)
-        self._values[self._ir_light] = self.machine.state.packets[1]
+        # The noise of channels 0..15 is drawn for each packet sent, not here.
+        machine.draw_senses(self._sense_rng)
+        machine.sample(contact_n_s, period.STILL, self._values)
+        self._values[self._ir_light] = machine.state.packets[1]
         self._raw[arrays] = np.rint((self._values[arrays] - spec.offset[arrays]) / spec.lsb[arrays])
 
     def _packet(self) -> bytes:
@@ -201,7 +199,7 @@ class Microcontroller:
         machine = self.machine
         raw = self._raw
         overheated = machine.firmware.overheated
-        raw[:N_RAW] = machine.raw(self._packet_rng)
+        raw[: period.N_RAW] = machine.raw(self._packet_rng)
         raw[wire.OVERHEATING] = overheated
         if overheated:
             monitor = wire.MONITOR_OVERHEATING

@@ -16,9 +16,7 @@ from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
-from horde_env.robots.critterbot.simulator.records import STILL, RobotRecords
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from horde_env.robots.critterbot.simulator.state import new_robot
 from horde_env.robots.critterbot.wire import wire_units
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
@@ -57,22 +55,20 @@ class SimulatedBody(Backend):
         self.physics = resolve_physics(physics)
         self.spec = critterbot()
         self.pen = load_pen()
-        self._robots = new_robot(self.spec, self.pen)
-        state = self._robots[0]
-        self._path: Floats = state.path
-        self._beacon: Floats = state.change
-        self.senses = Senses(self.spec, self.pen, lamp_moves, state)
+        self.senses = Senses(self.spec, self.pen, lamp_moves)
+        self._path: Floats = self.senses.state.path
+        self._beacon: Floats = self.senses.state.change
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
         self._n_channels = self.spec.n_channels
         self.units = wire_units(self.spec)
-        self._records: RobotRecords | None = None
+        self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy is made of: its arrays are views of one record, which a copy makes anew."""
         state = {"arguments": self._arguments, "rng": self._rng, "pen": self.senses.pen}
-        if self._records is not None:
+        if self._machine is not None:
             state["saved"] = self.save()
         return state
 
@@ -81,68 +77,61 @@ class SimulatedBody(Backend):
         self.__init__(**state["arguments"])  # type: ignore[misc]
         self._rng = state["rng"]
         if "saved" in state:
-            self._records = self._open()
+            self._machine = self._open()
             self.restore(state["saved"])
         self.senses.pen = state["pen"]
 
     @property
     def machine(self) -> Machine:
-        """The body without senses; BackendUnavailable before the first reset and after close."""
-        return self.records.machine
-
-    @property
-    def records(self) -> RobotRecords:
-        """Machine and senses for the kernels; BackendUnavailable before the first reset and after close."""
-        return opened(self._records, CLOSED)
+        """The robot without its host; BackendUnavailable before the first reset and after close."""
+        return opened(self._machine, CLOSED)
 
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
-        if self._records is None:
-            self._records = self._open()
+        if self._machine is None:
+            self._machine = self._open()
             self._compile()
         self._rng = rng
         x, y = rng.uniform(-START_M, START_M, 2)
-        records = self._records
-        machine = records.machine
+        machine = self._machine
         machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
         self._path[:] = machine.body.motion
-        records.draw_packet(rng)
+        machine.draw_packet(rng)
         if isinstance(machine.body, PlanarBody):
             values = np.zeros(self._n_channels)
-            end = records.run_period(STILL, values, is_first=True)
+            end = machine.run_period(period.STILL, values, is_first=True)
             return self._frame(machine, values, end)
-        return self._sampled(records, 0.0, STILL)
+        return self._sampled(machine, 0.0, period.STILL)
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
-        records = opened(self._records, CLOSED)
-        machine = records.machine
+        machine = opened(self._machine, CLOSED)
         request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
-        records.draw(self._rng)
+        machine.draw_period(self._rng)
         if isinstance(machine.body, PlanarBody):
             values = np.zeros(self._n_channels)
-            end = records.run_period(request, values)
+            end = machine.run_period(request, values)
             return self._frame(machine, values, end)
         firmware = machine.firmware
         period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
         was_held = machine.is_held()
-        self._path[:] = machine.run(records.tick_noise)
+        self._path[:] = machine.run(machine.tick_noise)
         contact_n_s = machine.body.contact_impulse()
-        return self._sampled(records, contact_n_s, request, was_held=was_held)
+        return self._sampled(machine, contact_n_s, request, was_held=was_held)
 
-    def _open(self) -> RobotRecords:
+    def _open(self) -> Machine:
         machine = Machine(
             self.spec,
             self.pen,
             battery_scale=self._arguments["battery_scale"],
             physics=self.physics,
-            robots=self._robots,
+            senses=self.senses,
         )
         machine.body.is_restorable = True
-        return RobotRecords(self.spec, machine, self.senses)
+        return machine
 
     def _compile(self) -> None:
         """Take one step before the first reset, which compiles the kernels."""
@@ -167,13 +156,13 @@ class SimulatedBody(Backend):
 
     def close(self) -> None:
         """Close the simulation. Closing twice does nothing."""
-        if self._records is not None:
-            self._records.machine.close()
-            self._records = None
+        if self._machine is not None:
+            self._machine.close()
+            self._machine = None
 
     def _sampled(
         self,
-        records: RobotRecords,
+        machine: Machine,
         contact_n_s: float,
         request: period.Request,
         *,
@@ -181,8 +170,8 @@ class SimulatedBody(Backend):
     ) -> Frame:
         """Return the frame of the packet at the end of the path; `was_held`: whether the motors were held before it."""
         values = np.zeros(self._n_channels)
-        x, y, heading, is_held = records.sample(contact_n_s, request, values)
-        return self._frame(records.machine, values, (x, y, heading, is_held or was_held))
+        x, y, heading, is_held = machine.sample(contact_n_s, request, values)
+        return self._frame(machine, values, (x, y, heading, is_held or was_held))
 
     def _frame(self, machine: Machine, values: Floats, end: period.End) -> Frame:
         x, y, heading, was_held = end

@@ -271,7 +271,7 @@ class BatchState:
             addresses=self._addresses,
             requests=self._requests,
             robots=self.robots,
-            model_fields=body.records.model(),
+            model_fields=body.machine.model(),
             judgement_fields=tuple(self.judgements),
             limit_fields=tuple(limits),
             observations=self._observations,

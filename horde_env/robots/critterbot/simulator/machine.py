@@ -1,4 +1,4 @@
-"""The robot's body with its firmware, at 100 Hz, driven by control packets; without senses and host.
+"""The robot: firmware, body and senses, at 100 Hz, driven by control packets; without a host.
 
 `SimulatedBody` is its host in the simulator; the emulator is another.
 """
@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env._jit import Record, Records
+from horde_env._jit import Record, RecordFields
 from horde_env.backend import Floats, State
 from horde_env.robot import RobotSpec, asset
 from horde_env.robots.critterbot.arena import Pen
-from horde_env.robots.critterbot.simulator import motors, period
+from horde_env.robots.critterbot.simulator import motors, packet, period
 from horde_env.robots.critterbot.simulator.firmware import Firmware
 from horde_env.robots.critterbot.simulator.power import PowerSupply
-from horde_env.robots.critterbot.simulator.state import (
-    new_robot,
-    restore_fields,
-    saved_fields,
-)
-from horde_env.sim import bullet
+from horde_env.robots.critterbot.simulator.sensors import Senses
+from horde_env.robots.critterbot.simulator.state import restore_fields, saved_fields
+from horde_env.robots.critterbot.wire import wire_units
+from horde_env.sim import bullet, planar
 from horde_env.sim.physics import Body, Physics, open_body
 from horde_env.sim.planar import Box, Motion, PlanarBody, facing
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
@@ -64,9 +62,12 @@ def friction_changes_of(changes: Sequence[Any]) -> list[FrictionChange]:
 
 
 class Machine:
-    """Firmware, motors, power supply and body of one robot.
+    """Firmware, motors, power supply, body and senses of one robot, with the state of the senses.
+
+    A caller draws a packet's noise before its ticks, and samples it at the end of its path.
 
     Attributes:
+        senses: Its sensors; new ones when None.
         robots: The state of all these, an array of one, as the kernels of `period` take it.
         state: Its record: see `state.state_type`.
         motion: The motors', a view of it.
@@ -74,6 +75,7 @@ class Machine:
         face: The dock's, shape (period.N_FACE,).
         n_ticks: Ticks of 10 ms since the last reset.
         stuck: Number of a blocked wheel, 0, 1 or 2, or `period.NO_WHEEL`.
+        tick_noise: What `draw_period` drew for the encoders, three standard normals for each tick.
     """
 
     def __init__(
@@ -83,12 +85,14 @@ class Machine:
         *,
         battery_scale: float = 1.0,
         physics: Physics = "bullet",
-        robots: Records | None = None,
+        senses: Senses | None = None,
     ) -> None:
-        if robots is None:
-            robots = new_robot(spec, pen)
-        self.robots = robots
-        state = robots[0]
+        if senses is None:
+            senses = Senses(spec, pen)
+        self.spec = spec
+        self.senses = senses
+        self.robots = senses.robots
+        state = senses.state
         self.state: Record = state
         matrix = np.array(spec.drive["kinematics_1024"])
         self.firmware = Firmware(matrix, state.arm, state.wheels)
@@ -99,6 +103,17 @@ class Machine:
         self.face = _dock_face(pen, nose_m=float(spec.body["radius_m"]))
         self.n_ticks = 0
         self.stuck = period.NO_WHEEL
+        # Parts of the normals, in the order of the draws: the encoders at each tick, the packet's
+        # first channels, its senses.
+        self._n_ticks_of_period = len(state.path)
+        n_tick_draws = 3 * self._n_ticks_of_period
+        self._normal = state.normal
+        self._uniform = state.uniform
+        self.tick_noise: Floats = self._normal[:n_tick_draws]
+        self._packet_noise = self._normal[n_tick_draws:]
+        self._sense_noise = self._packet_noise[period.N_NOISE :]
+        self._scene: packet.Scene | None = None  # of which `_model_fields` are
+        self._model_fields: RecordFields = ()
         self.open_body(physics, pen.boxes())
 
     def open_body(self, physics: Physics, boxes: Sequence[Box]) -> None:
@@ -134,11 +149,6 @@ class Machine:
         for at_s, direction, factor in changes:
             if self.n_ticks * motors.TICK_S >= at_s - _ROUNDING_S:
                 self.geometry[:, _DIRECTIONS[direction]] = factor
-
-    def tick(self, noise: Floats) -> Floats:
-        """Advance 10 ms and return the motion, shape (6,); `noise`: three standard normals for the encoders."""
-        motion: Floats = self.run(noise)[0]
-        return motion
 
     def run(self, noise: Floats) -> Floats:
         """Advance 10 ms for each three of `noise`, shape (3 n,); return the motion after each (`Motion`), (n, 6)."""
@@ -178,11 +188,84 @@ class Machine:
         """Time since the last reset, seconds."""
         return self.n_ticks * motors.TICK_S
 
+    # ---- packets -----------------------------------------------------------------------------------------------------
+
+    def draw_period(self, rng: Generator) -> None:
+        """Draw the noise of a period: standard normals, then uniforms."""
+        rng.standard_normal(out=self._normal)
+        rng.random(out=self._uniform)
+
+    def draw_packet(self, rng: Generator) -> None:
+        """Draw the noise of a packet alone."""
+        rng.standard_normal(out=self._packet_noise)
+        rng.random(out=self._uniform)
+
+    def draw_senses(self, rng: Generator) -> None:
+        """Draw the noise of the senses alone."""
+        rng.standard_normal(out=self._sense_noise)
+        rng.random(out=self._uniform)
+
+    def run_period(
+        self, request: period.Request, values: Floats, *, is_first: bool = False
+    ) -> period.End:
+        """Hold a request for one period of the planar engine, none for the first packet; see `period.run_period`."""
+        n_ticks = self.n_ticks
+        if not is_first:
+            self.n_ticks += self._n_ticks_of_period
+        end: period.End = period.run_period(
+            self.robots, 0, self.model(), n_ticks, self.stuck, request, is_first, values
+        )
+        return end
+
+    def sample(self, contact_n_s: float, request: period.Request, values: Floats) -> period.End:
+        """Write the packet at the end of the path; see `period.sample`."""
+        end: period.End = period.sample(
+            self.robots, 0, self.model(), contact_n_s, request, self.t_s, values
+        )
+        return end
+
+    def model(self) -> RecordFields:
+        """Return what a period reads, as the fields of `period.RobotModel`: robot and pen, with the lamps as now."""
+        senses = self.senses
+        if senses.has_moves:
+            senses.move_lamps(self.t_s)
+        if self._scene is not senses.scene:
+            self._scene = senses.scene
+            self._model_fields = self._read_model()
+        return self._model_fields
+
+    def _read_model(self) -> RecordFields:
+        spec = self.spec
+        senses = self.senses
+        engine = self.body
+        shape = planar.NO_SHAPE
+        if isinstance(engine, PlanarBody):
+            shape = engine.shape
+        model = period.RobotModel(
+            geometry=self.geometry,
+            scene_fields=tuple(senses.scene),
+            room=senses.room,
+            eyes_fields=tuple(senses.eyes),
+            steps=senses.steps,
+            lsb=spec.lsb[: period.N_RAW].copy(),
+            offset=spec.offset[: period.N_RAW].copy(),
+            largest_request=spec.largest_request,
+            request_channel=spec.group("last_request").start,
+            overheating_channel=spec.index("overheating"),
+            shape_fields=tuple(shape),
+            matrix=self.firmware.matrix,
+            units=wire_units(spec),
+            face=self.face,
+        )
+        return tuple(model)
+
     def raw(self, rng: Generator) -> Floats:
         """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
         values = np.empty(period.N_RAW)
         period.report(self.robots, 0, rng.standard_normal(period.N_NOISE), values)
         return values
+
+    # ------------------------------------------------------------------------------------------------------------------
 
     def save(self) -> State:
         """Return the robot's state, with that of its sensors if they share its arrays."""

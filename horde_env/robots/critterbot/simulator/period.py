@@ -41,6 +41,7 @@ PER_DUTY = 1.0 / firmware.FULL_DUTY
 # x, y, heading and their rates, as in `Motion`
 Moved = tuple[float, float, float, float, float, float]
 Request = tuple[float, float, float]  # m/s forward, m/s left, rad/s counter-clockwise
+STILL: Request = (0.0, 0.0, 0.0)
 
 
 class RobotModel(NamedTuple):

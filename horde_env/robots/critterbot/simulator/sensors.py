@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env._jit import Record
+from horde_env._jit import Record, Records
 from horde_env.backend import State
 from horde_env.robot import RobotSpec
 from horde_env.robots.critterbot.arena import Pen
@@ -34,8 +34,8 @@ class Senses:
     Attributes:
         scene: What the sensors perceive now; a new record after each change of the pen.
         eyes: Where the sensors are that measure at a distance.
-        state: The robot's record, with what they keep from packet to packet: see
-            `state.state_type`.
+        robots: The state of the robot, an array of one, as the kernels of `period` take it.
+        state: Its record, with what they keep from packet to packet: see `state.state_type`.
         has_moves: Whether lamps move; the random draws are the same with moves and without.
         steps: Of the converter, shape (4, 37); see `packet.quantise`.
         room: See `packet`, shape (4,).
@@ -47,7 +47,7 @@ class Senses:
         lamp_moves: Changes during each life, by increasing time: robot time of the first packet
             after the move in seconds, name of the lamp, new position (x, y, z) in metres. A warm
             object of the same name moves along.
-        state: The robot's record; a new one when None.
+        robots: The robot's state; a new one when None.
 
     Raises:
         ValueError: If a lamp is unknown, a position invalid, or the times do not increase from 0
@@ -55,7 +55,11 @@ class Senses:
     """
 
     def __init__(
-        self, spec: RobotSpec, pen: Pen, lamp_moves: Sequence[Any] = (), state: Record | None = None
+        self,
+        spec: RobotSpec,
+        pen: Pen,
+        lamp_moves: Sequence[Any] = (),
+        robots: Records | None = None,
     ) -> None:
         self._move_s, self._pens = _moves(pen, lamp_moves)
         self.has_moves = bool(self._move_s)
@@ -68,9 +72,10 @@ class Senses:
         self.steps = converter[:, first:last].copy()
         sensors = [np.column_stack([spec.positions(name), spec.angles(name)]) for name in EYES]
         self.eyes = packet.Eyes(*sensors)
-        if state is None:
-            state = new_robot(spec, pen)[0]
-        self.state: Record = state
+        if robots is None:
+            robots = new_robot(spec, pen)
+        self.robots = robots
+        self.state: Record = robots[0]
         self.pen = pen
         self.reset(np.random.default_rng(0))
 
