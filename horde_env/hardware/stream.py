@@ -60,10 +60,12 @@ def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
     Critterbot's dock alternates from packet to packet; "any" the largest, for contacts shorter than
     a step.
     """
-    unwrapped = [reading.state.raw.copy() for reading in readings[-2:]]
-    for raw, reading in zip(unwrapped, readings[-2:], strict=True):
+    unwrapped = []
+    for reading in readings[-2:]:
+        raw = reading.state.raw.copy()
         if reading.ir_light is not None:
             raw[spec.group("ir_light")] = reading.ir_light
+        unwrapped.append(raw)
     values: Floats = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
     if spec.is_any.any():
         values[spec.is_any] = np.max(

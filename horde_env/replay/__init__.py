@@ -214,8 +214,10 @@ class RecordedRun(Recording):
         self, rows: NDArray[Any], before: NDArray[Any] | None, follows_break: NDArray[np.bool_]
     ) -> Piece:
         """Return the frames of successive rows; `before` is the row before them, shape (1,), or None at the start."""
-        previous = np.concatenate([rows[:1] if before is None else before, rows[:-1]])
         is_first = np.arange(len(rows)) < (before is None)
+        if before is None:
+            before = rows[:1]
+        previous = np.concatenate([before, rows[:-1]])
         is_known = (
             ~is_first & (previous["action"] >= 0) & (previous["b"] > 0.0) & (previous["b"] <= 1.0)
         )

@@ -139,7 +139,7 @@ def plan(spec: RobotSpec, room: Room | None) -> dict[str, Any]:
     """Return what `RobotEnv.metadata["picture"]` shows of robot and room."""
     rim = np.linspace(0.0, 2.0 * np.pi, CORNERS, endpoint=False)
     outline = float(spec.body["radius_m"]) * np.column_stack([np.cos(rim), np.sin(rim)])
-    return {
-        "walls": [] if room is None else room.segments()[:, :4].tolist(),
-        "outline": outline.tolist(),
-    }
+    walls = []
+    if room is not None:
+        walls = room.segments()[:, :4].tolist()
+    return {"walls": walls, "outline": outline.tolist()}

@@ -216,7 +216,7 @@ class SerialBody(PhysicalBody):
     def send_state_commands(self, link: Link) -> None:
         """Enable or disable charging if the robot's state differs from the request."""
         readings = link.readings()
-        if not readings or stream.is_original_simulator(link.parser):
+        if not readings:
             return
         if bool(readings[-1].state.monitor & wire.MONITOR_CHARGING) != self._charging_wanted:
             if self._charging_wanted:
@@ -226,9 +226,7 @@ class SerialBody(PhysicalBody):
             link.send_apart(wire.Control(mode))
 
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return the supervisor's reason; none for the original simulator, which has no voltages or temperatures."""
-        if self._link is not None and stream.is_original_simulator(self._link.parser):
-            return ""
+        """Return the supervisor's reason."""
         return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
 
 
@@ -243,6 +241,17 @@ class DropsBody(SerialBody):
 
     dialect = DROPS
     notes = (*DROPS_NOTES, IR_LIGHT_NOTE)
+
+    def send_state_commands(self, link: Link) -> None:
+        """Enable or disable charging; never of the original simulator."""
+        if not stream.is_original_simulator(link.parser):
+            super().send_state_commands(link)
+
+    def stop_reason(self, frame: Frame, reading: Reading) -> str:
+        """Return the supervisor's reason; none for the original simulator, which has no voltages or temperatures."""
+        if self._link is not None and stream.is_original_simulator(self._link.parser):
+            return ""
+        return super().stop_reason(frame, reading)
 
     @classmethod
     def line_of(

@@ -165,9 +165,11 @@ def judge_voltages(
         counts[N_STANDING] = 0
     if is_driven:
         counts[N_IDLE] = 0
-        counts[N_ADRIFT] += 1 if counts[N_STANDING] > limits[N_RAMP] else 0
+        if counts[N_STANDING] > limits[N_RAMP]:
+            counts[N_ADRIFT] += 1
     else:
-        counts[N_IDLE] += 1 if fastest_units >= MOVING_UNITS else 0
+        if fastest_units >= MOVING_UNITS:
+            counts[N_IDLE] += 1
         counts[N_ADRIFT] = 0
     is_idle = counts[N_IDLE] >= limits[N_CERTAIN]
     is_adrift = counts[N_ADRIFT] >= limits[N_CERTAIN]

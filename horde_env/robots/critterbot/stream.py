@@ -201,11 +201,7 @@ def encode_control_drop(control: wire.Control) -> bytes:
 
 def decode_control_drop(frame: bytes) -> wire.Control:
     """Decode the 94 bytes of a control drop as the driver does: the low eight bits of each number."""
-    mode, a, b, c, led_mode = (
-        frame[at] for at in range(len(CONTROL_START), CONTROL_DROP_SIZE - wire.LEDS_SIZE, 4)
-    )
-    a, b, c = (v - 256 * (v > 127) for v in (a, b, c))
-    return wire.Control(mode, a, b, c, led_mode)
+    return wire.decode_control(frame[len(CONTROL_START) : -wire.LEDS_SIZE : 4])
 
 
 class StateDropParser(IrLightUnwrapper, StreamParser):

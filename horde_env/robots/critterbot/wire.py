@@ -27,6 +27,7 @@ motor_event), confirmed byte for byte.
 
 from __future__ import annotations
 
+import struct
 from binascii import crc_hqx
 from enum import IntEnum
 from typing import NamedTuple
@@ -254,6 +255,11 @@ def encode_control(control: Control) -> bytes:
     ):
         raise ValueError(f"modes must be 0..255 and a, b, c -128..127: {control}")
     return HEADER + bytes([mode, a & 0xFF, b & 0xFF, c & 0xFF, led_mode])
+
+
+def decode_control(body: bytes) -> Control:
+    """Return the control of a packet's five bytes after the header."""
+    return Control(*struct.unpack("B3bB", body))
 
 
 def drive(request: Floats, spec: RobotSpec) -> Control:

@@ -8,7 +8,14 @@ Source: the Critterbot's ARM firmware of June 2011 (lib_ui.c, lib_events.c, armi
 
 from __future__ import annotations
 
-from horde_env.robots.critterbot.wire import BODY_SIZE, HEADER, LED_CUSTOM, LEDS_SIZE, Control
+from horde_env.robots.critterbot.wire import (
+    BODY_SIZE,
+    HEADER,
+    LED_CUSTOM,
+    LEDS_SIZE,
+    Control,
+    decode_control,
+)
 
 PROMPT = b"critterprompt> "
 N_EVENTS = 14  # the firmware's tasks beside the console itself
@@ -88,11 +95,10 @@ class Receiver:
             elif self._n_counted() < BODY_SIZE:
                 return found
             else:
-                mode, *numbers, led_mode = self._read(BODY_SIZE)
-                a, b, c = (number - 256 * (number > 127) for number in numbers)
-                found.append(Control(mode, a, b, c, led_mode))
+                control = decode_control(self._read(BODY_SIZE))
+                found.append(control)
                 self._n_header = 0
-                self._awaits_leds = led_mode == LED_CUSTOM
+                self._awaits_leds = control.led_mode == LED_CUSTOM
 
     def line(self) -> bytes | None:
         """Read the console's next line up to its CR or a zero byte; None if it is incomplete.

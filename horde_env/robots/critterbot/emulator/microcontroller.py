@@ -69,7 +69,7 @@ class Microcontroller:
             senses=self.senses,
         )
         self._ir_light = ir_light
-        self._own = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
+        self._sensed = slice(self.spec.group("acceleration").start, self.spec.group("thermal").stop)
         self._path = self.machine.state.path
         self.boot(np.random.default_rng(0), 0.0, 0.0, 0.0)
 
@@ -171,7 +171,7 @@ class Microcontroller:
         """Read channels 16..52."""
         spec = self.spec
         machine = self.machine
-        arrays = self._own
+        sensed = self._sensed
         contact_n_s = 0.0
         if machine.n_ticks:
             contact_n_s = machine.body.contact_impulse()
@@ -179,7 +179,7 @@ class Microcontroller:
         machine.draw_senses(self._sense_rng)
         machine.sample(contact_n_s, period.STILL, self._values)
         self._values[self._ir_light] = machine.state.packets[1]
-        self._raw[arrays] = np.rint((self._values[arrays] - spec.offset[arrays]) / spec.lsb[arrays])
+        self._raw[sensed] = np.rint((self._values[sensed] - spec.offset[sensed]) / spec.lsb[sensed])
 
     def _packet(self) -> bytes:
         """Return this cycle's packet; without new readings the one of two cycles ago.

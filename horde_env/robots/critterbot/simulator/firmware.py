@@ -329,8 +329,12 @@ class Firmware:
     """The firmware's state, `arm` and `wheels` (this module's constants), and the host's commands."""
 
     def __init__(self, matrix: Ints, arm: Ints | None = None, wheels: Ints | None = None) -> None:
-        self.arm = np.zeros(N_WORDS, dtype=np.int64) if arm is None else arm
-        self.wheels = np.zeros((N_ROWS, 3), dtype=np.int64) if wheels is None else wheels
+        if arm is None:
+            arm = np.zeros(N_WORDS, dtype=np.int64)
+        if wheels is None:
+            wheels = np.zeros((N_ROWS, 3), dtype=np.int64)
+        self.arm: Ints = arm
+        self.wheels: Ints = wheels
         self.matrix = np.ascontiguousarray(matrix, dtype=np.int64)
         self.boot()
 

@@ -215,8 +215,12 @@ class PowerSupply:
     ) -> None:
         if not 0.0 < battery_scale < float("inf"):
             raise ValueError(f"battery_scale must be positive and finite, got {battery_scale}")
-        self.amounts = np.zeros(N_AMOUNTS) if amounts is None else amounts
-        self.marks = np.zeros(N_MARKS, dtype=np.int64) if marks is None else marks
+        if amounts is None:
+            amounts = np.zeros(N_AMOUNTS)
+        if marks is None:
+            marks = np.zeros(N_MARKS, dtype=np.int64)
+        self.amounts: Floats = amounts
+        self.marks: Ints = marks
         self.charge = self.amounts[CHARGE:BATTERY_V]
         self.battery_v = self.amounts[BATTERY_V:BUS_V]
         self.amounts[CAPACITY] = CAPACITY_A_S * battery_scale

@@ -66,7 +66,6 @@ class Senses:
         self._n_moved = 0
         first = spec.group("acceleration").start
         last = spec.group("thermal").stop
-        self._own = slice(first, last)
         self._ir_light = spec.group("ir_light")
         converter = np.stack([spec.lsb, spec.offset, spec.raw_low, spec.raw_high])
         self.steps = converter[:, first:last].copy()
