@@ -211,13 +211,13 @@ class RecordedRun(Recording):
             yield piece
 
     def _piece(
-        self, rows: NDArray[Any], before: NDArray[Any] | None, follows_break: NDArray[np.bool_]
+        self, rows: NDArray[Any], row_before: NDArray[Any] | None, follows_break: NDArray[np.bool_]
     ) -> Piece:
-        """Return the frames of successive rows; `before` is the row before them, shape (1,), or None at the start."""
-        is_first = np.arange(len(rows)) < (before is None)
-        if before is None:
-            before = rows[:1]
-        previous = np.concatenate([before, rows[:-1]])
+        """Return the frames of successive rows; `row_before` is the row before them, shape (1,), or None at the start."""
+        is_first = np.arange(len(rows)) < (row_before is None)
+        if row_before is None:
+            row_before = rows[:1]
+        previous = np.concatenate([row_before, rows[:-1]])
         is_known = (
             ~is_first & (previous["action"] >= 0) & (previous["b"] > 0.0) & (previous["b"] <= 1.0)
         )
