@@ -213,7 +213,7 @@ class RecordedRun(Recording):
     def _piece(
         self, rows: NDArray[Any], row_before: NDArray[Any] | None, follows_break: NDArray[np.bool_]
     ) -> Piece:
-        """Return the frames of successive rows; `row_before` is the row before them, shape (1,), or None at the start."""
+        """Return the frames of successive rows; `row_before` them has shape (1,), or is None at the start."""
         is_first = np.arange(len(rows)) < (row_before is None)
         if row_before is None:
             row_before = rows[:1]
