@@ -190,7 +190,9 @@ class StreamLearner:
         """Return the policies that can be tested, with the names that they had before; the behaviour last."""
         policies = policies_under_test(self.horde.questions, self._policy_names)
         self._policy_names = {identity(policy.target): policy.name for policy in policies}
-        return [*policies, *behaviour_under_test(self.horde.questions)]
+        of_behaviour = behaviour_under_test(self.horde.questions)
+        self._tested_behaviour = next(iter(of_behaviour), None)
+        return [*policies, *of_behaviour]
 
     def _index_demons(self) -> None:
         self._names = self.horde.names
@@ -417,14 +419,11 @@ class StreamLearner:
                 self._test = followed and TestExcursion(
                     followed, self._predicted, step, self.horizon, self._latest
                 )
-        if phase is Phase.BEHAVE and self._test is None and self.learning_steps % self.horizon == 0:
-            behaviour_policies = [policy for policy in self.errors.policies if policy.is_behaviour]
-            if behaviour_policies:
-                self._test = TestExcursion(
-                    behaviour_policies[0], self.predictions, step, self.horizon, self._latest
-                )
-            else:
-                self._test = None
+        is_test_due = self._test is None and self.learning_steps % self.horizon == 0
+        if phase is Phase.BEHAVE and is_test_due and self._tested_behaviour is not None:
+            self._test = TestExcursion(
+                self._tested_behaviour, self.predictions, step, self.horizon, self._latest
+            )
         self._phase = phase
         self._action = action
         self._b = b
@@ -495,7 +494,7 @@ class StreamLearner:
             return
         # As a Horde passes observations to the functions of questions
         exact = observation.astype(np.float64)
-        self._test.observe(
+        is_complete = self._test.observe(
             exact,
             tiles,
             self._predict_one,
@@ -503,9 +502,9 @@ class StreamLearner:
             reward=reward,
             stale=bool(flags & Flag.STALE),
         )
-        if not self._test.is_complete:
+        if not is_complete:
             return
-        if self._test.has_remainder:
+        if self._test.share.any():
             self._test.complete(self._predictions_at(observation, tiles))
         self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
         if self._phase is Phase.EXCURSION and self._test.is_repeated.all():

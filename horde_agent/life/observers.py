@@ -341,8 +341,13 @@ def _nmsre(errors: ReturnErrors, horde: Learner, steps: Floats | None) -> str:
     diverged: list[int] = []
     if horde.diverged:
         diverged = np.flatnonzero(~sound_demons(horde)).tolist()
-    median = errors.online_median(diverged)
-    mean = errors.online_mean(diverged)
+    nmsre = errors.online(diverged)
+    scored = nmsre[~np.isnan(nmsre)]
+    median = float("nan")
+    mean = float("nan")
+    if len(scored):
+        median = float(np.median(scored))
+        mean = float(scored.mean())
     shown = (
         f"median {nmsre_text(median)}, mean {nmsre_text(mean)} (1: no better than the mean return)"
     )

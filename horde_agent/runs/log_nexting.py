@@ -142,6 +142,7 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
     of_log = _LogReturns(channel, gamma)
     for part, returns in of_log.along(rows, 0, n_learned):
         learned.add(np.where(part.follows[:, None], returns.terms, np.nan), returns.share)
+    mean = learned.spread().mean
     held_out = ReturnMoments(horde.n_demons)
     sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
@@ -156,7 +157,7 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
         persistence = part.persistence[: part.n_rows]
         predicted = {
             "demons": predictions - remainder,
-            "mean": learned.mean * (1.0 - returns.share),
+            "mean": mean * (1.0 - returns.share),
             "persistence": persistence - returns.beyond(of_log.PERSISTENCE),
         }
         for name, prediction in predicted.items():
@@ -171,6 +172,7 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
         name: held_out.normalise(np.where(is_known, total / np.maximum(held_out.n, 1), np.nan))
         for name, total in sums.items()
     }
+    spread = held_out.spread()
     return Holdout(
         n_steps=n_steps,
         n_gaps=n_gaps,
@@ -178,8 +180,8 @@ def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
         n_scored=held_out.n,
         channel=channel,
         gamma=gamma,
-        variance=np.where(is_known, held_out.variance, np.nan),
-        is_constant=is_known & held_out.is_constant,
+        variance=np.where(is_known, spread.variance, np.nan),
+        is_constant=is_known & spread.is_constant,
         nmsre=nmsre["demons"],
         nmsre_of_mean=nmsre["mean"],
         nmsre_of_persistence=nmsre["persistence"],

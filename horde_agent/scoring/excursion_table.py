@@ -70,14 +70,18 @@ class ExcursionTable:
     """Complete excursions of the tested policies of `n_demons` demons, appended one at a time and read in chunks."""
 
     def __init__(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
-        self.policies = list(policies)
-        self.n_demons = n_demons
-        self._dtype = _record_dtype(self.policies)
+        self._set_policies(policies, n_demons)
         # Of one record each: all of them, or those not yet written to the file
         self._waiting: list[Records] = []
         self._path: Path | None = None
         self._n_parts = self._n_in_part = 0
         self._lost: RecordLost | None = None
+
+    def _set_policies(self, policies: Sequence[PolicyUnderTest], n_demons: int) -> None:
+        self.policies = list(policies)
+        self.n_demons = n_demons
+        self._number = {policy.name: k for k, policy in enumerate(policies)}
+        self._dtype = _record_dtype(self.policies)
 
     @classmethod
     def read(cls, path: Path) -> ExcursionTable:
@@ -123,7 +127,7 @@ class ExcursionTable:
         `online` is the mean online NMSRE after it; `values` are those of the `demons` by the names
         in `VALUES`, each (n,).
         """
-        k = [policy.name for policy in self.policies].index(policy)
+        k = self._number[policy]
         record = self._empty(1)
         record["step"] = step
         record["policy"] = k
@@ -154,9 +158,7 @@ class ExcursionTable:
         self.close()
         former = self.policies
         positions = new_positions(old_index, self.n_demons)
-        self.policies = list(policies)
-        self.n_demons = len(old_index)
-        self._dtype = _record_dtype(self.policies)
+        self._set_policies(policies, len(old_index))
         converted = (self._converted(record, former, positions) for record in self._waiting)
         self._waiting = [record for record in converted if sealed(record)]
         if self._path is not None:
@@ -299,9 +301,8 @@ class ExcursionTable:
         self, rows: Records, former: Sequence[PolicyUnderTest], positions: Integers
     ) -> Records:
         """Return records of `former` policies in the layout of this table; `positions` are those of the demons now."""
-        number = {policy.name: k for k, policy in enumerate(self.policies)}
         new_number = np.array(
-            [number.get(policy.name, REMOVED) for policy in former], dtype=np.int64
+            [self._number.get(policy.name, REMOVED) for policy in former], dtype=np.int64
         )
         rows = rows[new_number[rows["policy"]] != REMOVED]
         converted = self._empty(len(rows))

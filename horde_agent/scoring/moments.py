@@ -10,6 +10,8 @@ Source: Chan, Golub & LeVeque (1979), for sums of squares of one batch after the
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from horde_agent.saving import State, attributes, put_back
@@ -22,6 +24,31 @@ RIGHT = 1e-6
 """Largest error of a prediction of such returns that is right, as a share of their mean."""
 
 _STATE = ("n", "_terms", "_share", "_terms_squares", "_products", "_share_squares")
+
+
+class Spread(NamedTuple):
+    """Mean and variance of the returns of n questions.
+
+    Attributes:
+        mean: Mean return mu, shape (n,); that of the measured terms if no return has an end.
+        variance: Variance of the returns, shape (n,); NaN without one, or if more than 5 % of the
+            return lie beyond the measured terms in the mean.
+        is_constant: Whether the returns do not vary beyond rounding, shape (n,).
+    """
+
+    mean: Floats
+    variance: Floats
+    is_constant: Bools
+
+
+def nmsre_of_constant(error: Floats, mean: Floats | float) -> Floats:
+    """Return the NMSRE of returns that do not vary: 0 for a prediction that is right to 1e-6 of them, else 1.
+
+    Args:
+        error: Squared error of the prediction, shape (..., n); NaN gives 1.
+        mean: The return, shape (n,).
+    """
+    return np.where(error <= (RIGHT * mean) ** 2, 0.0, 1.0)
 
 
 class ReturnMoments:
@@ -65,53 +92,31 @@ class ReturnMoments:
         """Mean share of the return beyond the measured terms, shape (n,)."""
         return self._share
 
-    @property
-    def is_measured(self) -> Bools:
-        """Whether at most 5 % of the return lie beyond the measured terms in the mean, shape (n,)."""
-        return np.asarray(self._share <= NEGLIGIBLE_SHARE)
-
-    @property
-    def mean(self) -> Floats:
-        """Mean return mu, shape (n,); that of the measured terms if no return has an end."""
+    def spread(self) -> Spread:
+        """Return mean and variance of the returns so far."""
         measured = 1.0 - self._share
-        return np.asarray(
-            np.divide(self._terms, measured, out=self._terms.copy(), where=measured > 0.0)
-        )
-
-    @property
-    def variance(self) -> Floats:
-        """Variance of the returns, shape (n,); NaN without one."""
-        mean = self.mean
+        mean = self._terms.copy()
+        np.divide(self._terms, measured, out=mean, where=measured > 0.0)
         squares = self._terms_squares + mean * (2.0 * self._products + mean * self._share_squares)
         variance: Floats = np.full(len(mean), np.nan)
-        np.divide(np.maximum(squares, 0.0), self.n, out=variance, where=self.n > 0)
-        return variance
-
-    @property
-    def measured_variance(self) -> Floats:
-        """The same, also NaN where more than 5 % of the return lie beyond the measured terms."""
-        return np.where(self.is_measured, self.variance, np.nan)
-
-    @property
-    def is_constant(self) -> Bools:
-        """Whether the returns do not vary beyond rounding, shape (n,)."""
+        is_measured = (self.n > 0) & (self._share <= NEGLIGIBLE_SHARE)
+        np.divide(np.maximum(squares, 0.0), self.n, out=variance, where=is_measured)
         # The two parts of a return that does not vary, if its measured share does, cancel each other
-        parts = (self._terms_squares + self.mean**2 * self._share_squares) / np.maximum(self.n, 1)
-        return np.asarray(self.variance <= (ROUNDING * self.mean) ** 2 + ROUNDING * parts)
+        parts = (self._terms_squares + mean**2 * self._share_squares) / np.maximum(self.n, 1)
+        is_constant = variance <= (ROUNDING * mean) ** 2 + ROUNDING * parts
+        return Spread(mean, variance, np.asarray(is_constant))
 
     def normalise(self, error: Floats) -> Floats:
-        """Return squared errors, of shape (..., n), over the variance: NMSRE; NaN where `measured_variance` is.
+        """Return squared errors, of shape (..., n), over the variance: NMSRE; NaN where the variance is.
 
-        If the returns do not vary, it is 0 for a prediction that is right to 1e-6 of the return,
-        else 1.
+        If the returns do not vary, it is `nmsre_of_constant`.
         """
-        variance = self.measured_variance
-        is_right = error <= (RIGHT * self.mean) ** 2
-        out: Floats = np.where(is_right, 0.0, 1.0)
-        out[np.isnan(error + variance)] = np.nan
-        varies = np.broadcast_to(~self.is_constant, error.shape)
-        np.divide(error, variance, out=out, where=varies)
-        return out
+        mean, variance, is_constant = self.spread()
+        nmsre = nmsre_of_constant(error, mean)
+        nmsre[np.isnan(error + variance)] = np.nan
+        varies = np.broadcast_to(~is_constant, error.shape)
+        np.divide(error, variance, out=nmsre, where=varies)
+        return nmsre
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after questions were added or removed; `old_index`, (n,), is -1 for the added ones."""

@@ -60,7 +60,8 @@ class ReturnErrors:
             terms, shape (7, horizon + 1).
         n_repeated: Tests per demon that were not scored because of stale frames
             (`TestExcursion.is_repeated`), shape (n_demons,).
-        latest_mean: Mean online NMSRE after the last excursion; NaN until a demon was tested twice.
+        latest_mean: Mean online NMSRE after the last excursion, of the demons that had not diverged;
+            NaN until one was tested twice.
     """
 
     def __init__(
@@ -154,8 +155,8 @@ class ReturnErrors:
             "share": test.share[is_known],
             "persistence": test.persistence[is_known],
         }
-        returns: Floats = np.full((1, self.n_demons), np.nan)
-        share = np.zeros((1, self.n_demons))
+        returns: Floats = np.full((1, self.table.n_demons), np.nan)
+        share = np.zeros_like(returns)
         errors = returns.copy()
         returns[0, i] = values["return"]
         share[0, i] = values["share"]
@@ -163,30 +164,29 @@ class ReturnErrors:
         self.moments.add(returns, share)
         error_trace(errors**2, self._trace)
         self.n_excursions += 1
-        self.latest_mean = self.online_mean(diverged)
+        nmsre = self.online(diverged)
+        scored = nmsre[~np.isnan(nmsre)]
+        self.latest_mean = float("nan")
+        if len(scored):
+            self.latest_mean = float(scored.mean())
         self.table.append(test.policy_name, test.step, self.latest_mean, i, values)
 
-    def online_mean(self, diverged: Collection[int] = ()) -> float:
-        """Return the mean of `online` without the `diverged` demons; nan while no demon was tested twice."""
-        nmsre = self.online()
-        nmsre[list(diverged)] = np.nan
-        scored = nmsre[~np.isnan(nmsre)]
-        if len(scored):
-            return float(scored.mean())
-        return float("nan")
+    def online(self, diverged: Collection[int] = ()) -> Floats:
+        """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,).
 
-    def online(self) -> Floats:
-        """Return each demon's NMSRE with the variance of its returns so far, shape (n_demons,); nan before 2 tests."""
-        return np.where(self.n_tests >= 2, self.moments.normalise(self._trace), np.nan)
+        It is NaN before two tests, and of the `diverged` demons.
+        """
+        nmsre = np.where(self.moments.n >= 2, self.moments.normalise(self._trace), np.nan)
+        nmsre[list(diverged)] = np.nan
+        return nmsre
 
     def online_variance(self) -> Floats:
         """Return the variance of each demon's returns so far, shape (n_demons,); nan before 2 tests."""
-        return np.where(self.n_tests >= 2, self.moments.measured_variance, np.nan)
+        return np.where(self.moments.n >= 2, self.moments.spread().variance, np.nan)
 
     def online_median(self, diverged: Collection[int] = ()) -> float:
         """Return the median of `online` without the `diverged` demons; nan while no demon was tested twice."""
-        nmsre = self.online()
-        nmsre[list(diverged)] = np.nan
+        nmsre = self.online(diverged)
         if not np.isnan(nmsre).all():
             return float(np.nanmedian(nmsre))
         return float("nan")

@@ -400,11 +400,6 @@ class TestExcursion:
             persistent(self._first, self._gamma) - self.share * persistent(self._last, self._gamma)
         )
 
-    @property
-    def has_remainder(self) -> bool:
-        """True if a part of a return lies beyond the measured terms."""
-        return bool((self.share != 0.0).any())
-
     def complete(self, predictions: NDArray[np.floating]) -> None:
         """Set `remainder` by the predictions of all demons of the Horde at the newest observation, (n_demons,)."""
         last = predictions[self.demons].astype(np.float64)
@@ -419,8 +414,8 @@ class TestExcursion:
         terminated: bool = False,
         reward: float = np.nan,
         stale: bool = False,
-    ) -> None:
-        """Add the term of the next observation, in the environment's units, shape (n_inputs,).
+    ) -> bool:
+        """Add the term of the next observation, in the environment's units, (n_inputs,); return whether it is the last.
 
         Questions that are not plain sums of channels read its features, `tiles`, and `predict_one`,
         which returns another demon's prediction there by its name, or the `reward` of the step. If
@@ -455,8 +450,10 @@ class TestExcursion:
             self.n_terms = self.horizon
         else:
             self.n_terms = self.n_terms + 1
-        if self.is_complete:
+        is_complete = self.n_terms == self.horizon
+        if is_complete:
             self.returns = np.where(self.is_repeated, np.nan, self.returns)
+        return is_complete
 
     @property
     def is_repeated(self) -> Bools:
@@ -485,11 +482,6 @@ class TestExcursion:
         other_columns = np.flatnonzero(test._channel == NO_CHANNEL).tolist()
         test._others = tuple((k, questions[test.demons[k]]) for k in other_columns)
         return test
-
-    @property
-    def is_complete(self) -> bool:
-        """True once every term was seen."""
-        return self.n_terms == self.horizon
 
     def rearrange(self, place: Integers) -> None:
         """Continue after demons were added or removed; removed ones are no longer tested.

@@ -54,7 +54,7 @@ class PolicyScores:
     def add_errors(self, excursions: Outcomes) -> None:
         """Add their errors: the second pass, when the mean return is known."""
         error_trace(excursions.errors**2, self.trace)
-        of_persistence = excursions.persistence_errors(self.moments.mean)
+        of_persistence = excursions.persistence_errors(self.moments.spread().mean)
         error_trace(of_persistence**2, self.persistence_trace)
 
     @property
@@ -70,7 +70,7 @@ class PolicyScores:
     @property
     def variance(self) -> Floats:
         """Variance of each question's returns, shape (n,); NaN if there are none, or the horizon is too short."""
-        return self.moments.measured_variance
+        return self.moments.spread().variance
 
     def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""

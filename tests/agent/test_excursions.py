@@ -141,8 +141,8 @@ def test_the_return_of_a_question_with_functions_follows_its_definition() -> Non
         )
     )
     for observation in ([1.0, 0.5, 7.0], [2.0, 0.25, 8.0], [3.0, 0.0, 9.0]):
-        test.observe(np.array(observation), TILES)
-    assert test.is_complete
+        is_complete = test.observe(np.array(observation), TILES)
+    assert is_complete
     assert test.returns.tolist() == [10.0]
 
 
@@ -169,10 +169,8 @@ def test_the_return_of_a_feature_or_a_prediction_sums_its_values() -> None:
 def test_a_termination_completes_the_return_with_the_outcome() -> None:
     """Gamma .5, cumulant 1, outcome 4: one step with 1 + .5 x 4, then an end with .5 (1 + 4)."""
     test = general_excursion(GVF("q", constant(0), Channel(0), 0.5, outcome=4.0), horizon=50)
-    test.observe(np.ones(1), TILES)
-    assert not test.is_complete
-    test.observe(np.ones(1), TILES, terminated=True)
-    assert test.is_complete
+    assert not test.observe(np.ones(1), TILES)
+    assert test.observe(np.ones(1), TILES, terminated=True)
     assert test.returns.tolist() == [3.0 + 2.5]
 
 

@@ -97,7 +97,7 @@ def test_a_new_demon_learns_and_is_scored_from_the_next_transition_on() -> None:
         assert len(later_returns) < len(whole)
     final = other.student.errors.nmsre()
     assert np.isfinite(final).all()
-    assert other.student.errors.online_mean() == pytest.approx(final.mean()), (
+    assert other.student.errors.latest_mean == pytest.approx(final.mean()), (
         "its variance is that of its returns"
     )
     assert late.weights()[0][18:].any()

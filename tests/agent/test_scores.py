@@ -115,7 +115,7 @@ def test_returns_with_a_small_variance_are_not_constant() -> None:
     for k in range(4):
         errors.add(excursion_of([1e-5 * (k % 2)], [0.0], (0.0,)))
     assert errors.nmsre()[0] == pytest.approx(0.724)
-    assert errors.online_mean() == pytest.approx(errors.nmsre()[0])
+    assert errors.latest_mean == pytest.approx(errors.nmsre()[0])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_nmsre_by_hand(
         errors.add(excursion_of([g], [prediction, g], (0.0, 0.0)))
     assert errors.n_tests.tolist() == n_tests
     np.testing.assert_array_equal(errors.nmsre(), scores)
-    np.testing.assert_array_equal(errors.online_mean(), np.mean(scores[:2]))
+    np.testing.assert_array_equal(errors.latest_mean, np.mean(scores[:2]))
 
 
 def test_persistence_is_scored_on_the_same_tests_and_the_mean_where_no_channel_is_summed() -> None:

@@ -148,7 +148,7 @@ def of_tests(stream: Stream, value: Value, policy: Any) -> Scores:
     (tests,) = student.errors.table.outcomes()
     np.testing.assert_allclose(student.errors.online(), scores.last_nmsre(), rtol=1e-6, atol=1e-9)
     squares = tests.errors**2
-    of_persistence = tests.persistence_errors(scores.moments.mean) ** 2
+    of_persistence = tests.persistence_errors(scores.moments.spread().mean) ** 2
     return Scores(
         scores.moments.normalise(squares.mean(axis=0)),
         scores.moments.normalise(of_persistence.mean(axis=0)),

@@ -140,7 +140,7 @@ def newest_tests(
             squares=errors**2,
             returns=returns,
             variance=one.variance[columns[k]],
-            is_constant=one.moments.is_constant[columns[k]],
+            is_constant=one.moments.spread().is_constant[columns[k]],
             is_whole=len(steps) == len(one.step),
         )
     return tests
