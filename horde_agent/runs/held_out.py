@@ -8,11 +8,10 @@ per time scale 1 / (1 - gamma), and scored by what was recorded after them
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,10 @@ from horde_agent.learning.values import identity
 from horde_agent.life.flags import borders_of
 from horde_agent.life.learner import encoder
 from horde_agent.policies import Behaviour, Greedy
+from horde_agent.questions import question_columns
 from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
-from horde_agent.runs.storage.files import read_csv, write_csv
+from horde_agent.runs.storage.held_out_table import HeldOutScore, read_held_out
 from horde_agent.scoring.intervals import Resampler
 from horde_agent.scoring.moments import ROUNDING
 from horde_agent.scoring.nmsre import nmsre_text
@@ -40,20 +40,6 @@ from horde_agent.scoring.returns import is_sum_of_channel, n_terms_needed, persi
 from horde_agent.scoring.verdict import ENOUGH
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
-COLUMNS = (
-    "question",
-    "policy",
-    "gamma",
-    "n_stretches",
-    "effective_size",
-    "nmsre",
-    "nmsre_of_persistence",
-    "low",
-    "high",
-    "is_judged",
-    "reason",
-    "by_group",
-)
 LEVEL = 0.95
 _N_RESAMPLES = 300
 _MOST_GROUPS = 50
@@ -61,28 +47,6 @@ _MOST_STEPS = 1_000  # of a stretch
 _MOST_STRETCHES = 2_000
 _MOST_ROWS = 200_000
 _MOST_CALLS = 400_000  # of the policies' probabilities
-
-
-class Score(NamedTuple):
-    """The score of a question on held-out rows; numbers are NaN if it was not judged.
-
-    `by_group` is the influence of each group of stretches on the NMSRE, for paired comparisons.
-    """
-
-    question: GVF
-    n_stretches: int
-    effective_size: float
-    nmsre: float
-    nmsre_of_persistence: float  # of "the present reading lasts"
-    low: float
-    high: float
-    reason: str
-    by_group: Floats
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether the data can score the question."""
-        return not self.reason
 
 
 def first_held_out(recording: Path, n_rows: int) -> int:
@@ -117,7 +81,9 @@ def _rows_between(recording: Path, first: int, end: int) -> NDArray[Any]:
     return np.concatenate(parts)[: end - first]
 
 
-def score(rows: NDArray[Any], horde: Learner, interface: Interface, seed: int = 0) -> list[Score]:
+def score(
+    rows: NDArray[Any], horde: Learner, interface: Interface, seed: int = 0
+) -> list[HeldOutScore]:
     """Score the off-policy questions of a Horde on rows that it has not learned from.
 
     Args:
@@ -133,24 +99,27 @@ def score(rows: NDArray[Any], horde: Learner, interface: Interface, seed: int = 
     held_out.predict(places, horde)
     weights: dict[Hashable, Stretches] = {}
     scores = []
-    for question in questions:
+    columns = question_columns(questions, interface)
+    for question, about in zip(questions, columns, strict=True):
+        unjudged = HeldOutScore(question=question.name, policy=about.policy, gamma=about.gamma)
         reason = _objection(question)
         if reason:
-            scores.append(_unjudged(question, 0, math.nan, reason))
+            scores.append(unjudged._replace(reason=reason))
             continue
-        gamma = float(question.continuation)  # type: ignore[arg-type]
-        starts = places[gamma]
+        starts = places[about.gamma]
+        unjudged = unjudged._replace(n_stretches=len(starts))
         if len(starts) < ENOUGH:
-            why = (
-                f"{len(starts)} stretches of {n_terms_needed(gamma)} steps, as gamma {gamma:g} needs, are held out, "
-                f"fewer than {ENOUGH:g}"
+            reason = (
+                f"{len(starts)} stretches of {n_terms_needed(about.gamma)} steps, as gamma {about.gamma:g} needs, are "
+                f"held out, fewer than {ENOUGH:g}"
             )
-            scores.append(_unjudged(question, len(starts), math.nan, why))
+            scores.append(unjudged._replace(reason=reason))
             continue
-        key = (identity(question.target_policy), gamma)
+        key = (identity(question.target_policy), about.gamma)
         if key not in weights:
             weights[key] = held_out.stretches(question, starts)
-        scores.append(held_out.score(question, index[question.name], starts, weights[key], seed))
+        demon = index[question.name]
+        scores.append(held_out.score(unjudged, question, demon, starts, weights[key], seed))
     return scores
 
 
@@ -184,20 +153,6 @@ def _gammas(questions: Sequence[GVF]) -> list[float]:
 
 def _n_policies(questions: Sequence[GVF]) -> int:
     return len({identity(question.target_policy) for question in questions})
-
-
-def _unjudged(question: GVF, n_stretches: int, size: float, reason: str) -> Score:
-    return Score(
-        question=question,
-        n_stretches=n_stretches,
-        effective_size=size,
-        nmsre=math.nan,
-        nmsre_of_persistence=math.nan,
-        low=math.nan,
-        high=math.nan,
-        reason=reason,
-        by_group=np.zeros(0),
-    )
 
 
 class _HeldOut:
@@ -283,21 +238,28 @@ class _HeldOut:
         return np.asarray(np.arange(len(starts)) * n_groups // len(starts))
 
     def score(
-        self, question: GVF, demon: int, starts: Integers, stretches: Stretches, seed: int
-    ) -> Score:
+        self,
+        unjudged: HeldOutScore,
+        question: GVF,
+        demon: int,
+        starts: Integers,
+        stretches: Stretches,
+        seed: int,
+    ) -> HeldOutScore:
         """Score a question, that of a demon of the Horde, on the stretches that begin in rows `starts`."""
-        gamma = float(question.continuation)  # type: ignore[arg-type]
+        gamma = unjudged.gamma
         size = size_at(stretches, _stride(gamma) - 1)
+        unjudged = unjudged._replace(effective_size=size)
         if size < ENOUGH:
             reason = (
                 f"the effective sample size is {size:.1f} of {len(starts):,} stretches, "
                 f"below {ENOUGH:g}"
             )
-            return _unjudged(question, len(starts), size, reason)
+            return unjudged._replace(reason=reason)
         path = self._path(starts, gamma)
         predicted = self._predictions[self._place[path], demon]
         if not np.isfinite(predicted).all():
-            return _unjudged(question, len(starts), size, "its predictions are not finite")
+            return unjudged._replace(reason="its predictions are not finite")
         channel = int(question.cumulant.index)  # type: ignore[union-attr]
         readings = self._rows["observation"][path, channel].astype(np.float64)
         of_constant = np.full(path.shape, readings.mean() / (1.0 - gamma))
@@ -307,21 +269,17 @@ class _HeldOut:
         )
         error = PredictionError(errors, deviations, stretches)
         if not error.variance > (ROUNDING * of_constant[0, 0]) ** 2:
-            return _unjudged(question, len(starts), size, "its returns do not vary")
+            return unjudged._replace(reason="its returns do not vary")
         resampler = Resampler(error.n_episodes, seed, n_resamples=_N_RESAMPLES)
         values = resampler.draws(error).values
         tail = 0.5 * (1.0 - LEVEL)
         low, high = np.nanquantile(values, [tail, 1.0 - tail])
-        return Score(
-            question=question,
-            n_stretches=len(starts),
-            effective_size=size,
+        return unjudged._replace(
             nmsre=error.value,
             nmsre_of_persistence=PredictionError(of_persistence, deviations, stretches).value,
             low=float(low),
             high=float(high),
-            reason="",
-            by_group=error.influence(),
+            by_group=tuple(error.influence().tolist()),
         )
 
     def _errors(
@@ -343,34 +301,19 @@ def _stride(gamma: float) -> int:
 # ---- the table -----------------------------------------------------------------------------------------
 
 
-def write_scores(path: Path, scores: Sequence[Score], policies: Sequence[str]) -> None:
-    """Write the table of scores; `policies` are the names of the questions' policies."""
-    lines: list[list[object]] = []
-    for one, policy in zip(scores, policies, strict=True):
-        gamma: object = ""
-        if not callable(one.question.continuation):
-            gamma = one.question.continuation
-        by_group = " ".join(f"{psi:.5g}" for psi in one.by_group)
-        numbers = [one.n_stretches, one.effective_size, one.nmsre, one.nmsre_of_persistence]
-        numbers += [one.low, one.high]
-        about = [one.question.name, policy, gamma]
-        lines.append([*about, *numbers, int(one.is_judged), one.reason, by_group])
-    write_csv(path, COLUMNS, lines)
-
-
 def summary_of(path: Path) -> str:
     """Return a sentence on a table of scores, for the notes of a run."""
-    lines = read_csv(path)
-    judged = [line for line in lines if line["is_judged"] == "1"]
+    scores = read_held_out(path)
+    judged = [score for score in scores if score.is_judged]
     sentence = (
-        f"{len(judged):,} of {len(lines):,} off-policy questions are scored on the last 30 % of the "
+        f"{len(judged):,} of {len(scores):,} off-policy questions are scored on the last 30 % of the "
         f"rows, by importance sampling, with the weights that had not learned from them"
     )
     if judged:
-        scores = [float(line["nmsre"]) for line in judged]
-        of_persistence = [float(line["nmsre_of_persistence"]) for line in judged]
+        nmsre = median(score.nmsre for score in judged)
+        of_persistence = median(score.nmsre_of_persistence for score in judged)
         sentence += (
-            f": the median NMSRE is {nmsre_text(median(scores))}, that of persistence "
-            f"{nmsre_text(median(of_persistence))}"
+            f": the median NMSRE is {nmsre_text(nmsre)}, that of persistence "
+            f"{nmsre_text(of_persistence)}"
         )
     return f"{sentence} ({path.name})."

@@ -14,7 +14,11 @@ from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
-from horde_agent.runs.storage.files import read_csv
+from horde_agent.runs.storage.held_out_table import (
+    HeldOutScore,
+    read_held_out,
+    write_held_out,
+)
 from horde_agent.scoring.prediction_error import (
     PredictionError,
     Stretches,
@@ -179,24 +183,51 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def lines_of(path: Path) -> dict[str, dict[str, str]]:
+def scores_of(path: Path) -> dict[str, HeldOutScore]:
     """Return the lines of held_out.csv by question."""
-    return {line["question"]: line for line in read_csv(path / "held_out.csv")}
+    return {score.question: score for score in read_held_out(path / "held_out.csv")}
 
 
 def test_a_question_with_enough_weight_is_judged_and_another_one_is_not(run: Path) -> None:
     """Half of the 450 held-out rows have the action of the policy; 20 of them in a row next to never."""
-    lines = lines_of(run)
-    assert set(lines) == {NEXT, FAR}
-    near = lines[NEXT]
-    assert near["is_judged"] == "1"
-    assert float(near["effective_size"]) == pytest.approx(225, abs=40)
-    assert float(near["low"]) < float(near["nmsre"]) < float(near["high"])
-    assert float(near["nmsre"]) < 0.6
-    far_line = lines[FAR]
-    assert far_line["is_judged"] == "0"
-    assert far_line["nmsre"] == ""
-    assert "the effective sample size is" in far_line["reason"]
+    scores = scores_of(run)
+    assert set(scores) == {NEXT, FAR}
+    near = scores[NEXT]
+    assert near.is_judged
+    assert (near.policy, near.gamma) == ("go", 0.0)
+    assert near.effective_size == pytest.approx(225, abs=40)
+    assert near.low < near.nmsre < near.high
+    assert near.nmsre < 0.6
+    far = scores[FAR]
+    assert not far.is_judged
+    assert np.isnan(far.nmsre)
+    assert "the effective sample size is" in far.reason
+
+
+def test_scores_read_back_as_they_were_written(tmp_path: Path) -> None:
+    """A function as gamma and an unjudged question have empty cells; what a group weighs has five digits."""
+    judged = HeldOutScore(
+        question="a, b",
+        policy="go",
+        gamma=0.8,
+        n_stretches=30,
+        effective_size=21.5,
+        nmsre=0.25,
+        nmsre_of_persistence=0.5,
+        low=0.125,
+        high=0.375,
+        by_group=(0.12345, -2.0),
+    )
+    unjudged = HeldOutScore(question="c", policy="go", gamma=np.nan, reason="why")
+    table = tmp_path / "held_out.csv"
+    write_held_out(table, [judged, unjudged])
+    (first, second) = read_held_out(table)
+    assert first == judged
+    assert first.is_judged
+    np.testing.assert_equal(second._asdict(), unjudged._asdict())
+    assert not second.is_judged
+    assert table.read_text().splitlines()[1].endswith(",1,,0.12345 -2")
+    assert read_held_out(tmp_path / "none.csv") == []
 
 
 def test_scoring_changes_no_weights(
@@ -225,12 +256,12 @@ def test_two_runs_are_compared_on_the_same_rows_in_pairs(
     """A step size of 0.001 has hardly learned; the errors of both are correlated, so the interval is narrow."""
     monkeypatch.chdir(tmp_path)
     learned(tmp_path / "slow", step_size=0.001)
-    first = read_csv(run / "held_out.csv")
-    second = read_csv(tmp_path / "slow" / "held_out.csv")
+    first = read_held_out(run / "held_out.csv")
+    second = read_held_out(tmp_path / "slow" / "held_out.csv")
     (difference,) = paired(first, second)
     assert difference.question == NEXT
     assert difference.difference == pytest.approx(
-        float(lines_of(tmp_path / "slow")[NEXT]["nmsre"]) - float(lines_of(run)[NEXT]["nmsre"])
+        scores_of(tmp_path / "slow")[NEXT].nmsre - scores_of(run)[NEXT].nmsre
     )
     assert difference.low > 0.0
     section = comparison_section(["first", "slow"], first, second)
@@ -241,6 +272,6 @@ def test_two_runs_are_compared_on_the_same_rows_in_pairs(
 
 
 def test_other_rows_are_not_compared(run: Path) -> None:
-    lines: list[dict[str, Any]] = read_csv(run / "held_out.csv")
-    other_lines = [{**line, "n_stretches": "7"} for line in lines]
-    assert paired(lines, other_lines) == []
+    scores = read_held_out(run / "held_out.csv")
+    assert len(paired(scores, scores)) == 1
+    assert paired(scores, [score._replace(n_stretches=7) for score in scores]) == []

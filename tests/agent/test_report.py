@@ -775,19 +775,20 @@ def test_the_weights_of_squared_errors_are_those_of_their_trace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("name", "content", "why"),
     [
-        (None, "No such file or directory"),
-        ("name,nmsre\na,1\n", "'family'"),
-        ("half,nmsre\na,1,2\nb,1\n", "line 2 does not fit the header"),
+        ("questions.csv", None, "No such file or directory"),
+        ("questions.csv", "name,nmsre\na,1\n", "'family'"),
+        ("questions.csv", "half,nmsre\na,1,2\nb,1\n", "line 2 does not fit the header"),
+        ("held_out.csv", "question,policy,gamma\na,go,much\n", "'much'"),
     ],
 )
-def test_a_comparison_refuses_a_damaged_table_of_questions(
-    content: str | None, why: str, runs: list[Path]
+def test_a_comparison_refuses_damaged_scores(
+    name: str, content: str | None, why: str, runs: list[Path]
 ) -> None:
-    """A missing one was compared as if no question had been asked; another one ended in a traceback."""
-    table = runs[1] / "questions.csv"
-    table.unlink()
+    """A missing table was compared as if no question had been asked; others ended in a traceback."""
+    table = runs[1] / name
+    table.unlink(missing_ok=True)
     if content is not None:
         table.write_text(content, encoding="utf-8")
     with pytest.raises(BadInput) as refused:

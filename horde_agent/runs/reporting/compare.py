@@ -22,8 +22,9 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
-from horde_agent.runs.storage.files import read_csv, read_curve, read_json, unwritable
+from horde_agent.runs.storage.files import read_curve, read_json, unwritable
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.held_out_table import HeldOutScore, read_held_out
 from horde_agent.runs.storage.question_table import read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
@@ -67,7 +68,7 @@ class FinishedRun(NamedTuple):
     group: dict[str, str]  # policy and time scale
     names: list[str]  # of all questions, in the order of the demons
     excursions: Path  # the table of test excursions, which a log has not
-    held_out: list[dict[str, str]]  # lines of held_out.csv; empty without it
+    held_out: list[HeldOutScore]  # empty without held_out.csv
     curves: dict[str, tuple[list[float], list[float]]]
 
 
@@ -101,6 +102,7 @@ def _read(path: Path) -> FinishedRun:
     try:
         summary = read_json(folder.summary)
         questions = read_questions(folder.questions)
+        held_out = read_held_out(folder.held_out)
     except (OSError, ValueError, LookupError, RecursionError) as error:
         raise BadInput(
             f"{path} is damaged ({error}); `horde report {path}` repairs it if possible"
@@ -123,7 +125,7 @@ def _read(path: Path) -> FinishedRun:
         },
         names=[question.name for question in questions],
         excursions=folder.excursions,
-        held_out=read_csv(folder.held_out),
+        held_out=held_out,
         curves=curves,
     )
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
 from horde_agent.html import element, section, table
+from horde_agent.runs.storage.held_out_table import HeldOutScore
 from horde_agent.scoring.nmsre import nmsre_text
 
 N_SHOWN = 12
 _Z = 1.96  # of a 95 % interval
-_SHOWN = ("nmsre", "nmsre_of_persistence", "low", "high")
-_Line = Mapping[str, str]
 
 EXPLANATION = (
     "By importance sampling, per decision and weighted, on rows that the weights had not learned "
@@ -23,49 +23,47 @@ EXPLANATION = (
 )
 
 
-def held_out_section(lines: Sequence[_Line]) -> str:
-    """Return the scores by policy and time scale, and why questions were not judged; "" without lines."""
-    if not lines:
+def held_out_section(scores: Sequence[HeldOutScore]) -> str:
+    """Return the scores by policy and time scale, and why questions were not judged; "" without scores."""
+    if not scores:
         return ""
-    by_family: dict[tuple[str, str], list[_Line]] = {}
-    for line in lines:
-        by_family.setdefault((line["policy"], line["gamma"]), []).append(line)
+    by_family: dict[tuple[str, str], list[HeldOutScore]] = {}
+    for score in scores:
+        gamma = ""
+        if not math.isnan(score.gamma):
+            gamma = f"{score.gamma:g}"
+        by_family.setdefault((score.policy, gamma), []).append(score)
     rows = []
     for (policy, gamma), family in by_family.items():
-        judged = [line for line in family if line["is_judged"] == "1"]
-        sizes = [float(line["effective_size"]) for line in family if line["effective_size"]]
+        judged = [score for score in family if score.is_judged]
+        sizes = [score.effective_size for score in family if not math.isnan(score.effective_size)]
         size = "-"
         if sizes:
             size = f"{median(sizes):,.0f}"
-        score = "-"
+        nmsre = "-"
         persistence = "-"
         if judged:
-            score = nmsre_text(median(float(line["nmsre"]) for line in judged))
-            persistence = nmsre_text(median(float(line["nmsre_of_persistence"]) for line in judged))
-        rows.append([policy, gamma, str(len(family)), str(len(judged)), size, score, persistence])
+            nmsre = nmsre_text(median(score.nmsre for score in judged))
+            persistence = nmsre_text(median(score.nmsre_of_persistence for score in judged))
+        rows.append([policy, gamma, str(len(family)), str(len(judged)), size, nmsre, persistence])
     head = ["policy", "gamma", "questions", "judged", "effective size", "median NMSRE"]
     head.append("of persistence")
     parts = [element("p", EXPLANATION), table(head, rows)]
-    reasons: dict[str, int] = {}
-    for line in lines:
-        if line["reason"]:
-            reasons[line["reason"]] = reasons.get(line["reason"], 0) + 1
+    reasons = Counter(score.reason for score in scores if not score.is_judged)
     if reasons:
-        most = sorted(reasons.items(), key=lambda item: -item[1])[:N_SHOWN]
-        texts = [[reason, str(n)] for reason, n in most]
+        texts = [[reason, str(n)] for reason, n in reasons.most_common(N_SHOWN)]
         parts += [element("h3", "Not judged"), table(["reason", "questions"], texts)]
-    worst = [line for line in lines if line["is_judged"] == "1"]
-    worst.sort(key=lambda line: -float(line["nmsre"]))
-    shown = [_cells(line) for line in worst[:N_SHOWN]]
+    worst = sorted((score for score in scores if score.is_judged), key=lambda score: -score.nmsre)
+    shown = [_cells(score) for score in worst[:N_SHOWN]]
     if shown:
         names = ["question", "NMSRE", "of persistence", "95 % from", "to", "effective size"]
         parts += [element("h3", "Worst"), table(names, shown)]
     return section("Held-out rows", *parts)
 
 
-def _cells(line: _Line) -> list[str]:
-    numbers = [nmsre_text(float(line[key])) for key in _SHOWN]
-    return [line["question"], *numbers, f"{float(line['effective_size']):,.0f}"]
+def _cells(score: HeldOutScore) -> list[str]:
+    numbers = (score.nmsre, score.nmsre_of_persistence, score.low, score.high)
+    return [score.question, *map(nmsre_text, numbers), f"{score.effective_size:,.0f}"]
 
 
 class PairedDifference(NamedTuple):
@@ -83,30 +81,28 @@ class PairedDifference(NamedTuple):
         return self.second - self.first
 
 
-def paired(first: Sequence[_Line], second: Sequence[_Line]) -> list[PairedDifference]:
+def paired(first: Sequence[HeldOutScore], second: Sequence[HeldOutScore]) -> list[PairedDifference]:
     """Return the differences of the questions that both runs judged on the same stretches.
 
     The groups of stretches are the same, so the difference of their influences gives its error.
     """
-    by_name = {line["question"]: line for line in first if line["is_judged"] == "1"}
+    by_name = {score.question: score for score in first if score.is_judged}
     differences = []
-    for line in second:
-        line_of_first = by_name.get(line["question"])
-        if line_of_first is None or line["is_judged"] != "1":
+    for score in second:
+        other = by_name.get(score.question)
+        if other is None or not score.is_judged:
             continue
-        psi = [float(text) for text in line["by_group"].split()]
-        psi_of_other = [float(text) for text in line_of_first["by_group"].split()]
-        is_same = all(line[key] == line_of_first[key] for key in ("n_stretches", "effective_size"))
-        if not is_same or len(psi) != len(psi_of_other):
+        stretches = (score.n_stretches, score.effective_size, len(score.by_group))
+        if stretches != (other.n_stretches, other.effective_size, len(other.by_group)):
             continue
-        changes = [a - b for a, b in zip(psi, psi_of_other, strict=True)]
+        changes = [a - b for a, b in zip(score.by_group, other.by_group, strict=True)]
         error = math.sqrt(sum(change**2 for change in changes)) / len(changes)
-        difference = float(line["nmsre"]) - float(line_of_first["nmsre"])
+        difference = score.nmsre - other.nmsre
         differences.append(
             PairedDifference(
-                question=line["question"],
-                first=float(line_of_first["nmsre"]),
-                second=float(line["nmsre"]),
+                question=score.question,
+                first=other.nmsre,
+                second=score.nmsre,
                 low=difference - _Z * error,
                 high=difference + _Z * error,
             )
@@ -115,7 +111,7 @@ def paired(first: Sequence[_Line], second: Sequence[_Line]) -> list[PairedDiffer
 
 
 def comparison_section(
-    names: Sequence[str], first: Sequence[_Line], second: Sequence[_Line]
+    names: Sequence[str], first: Sequence[HeldOutScore], second: Sequence[HeldOutScore]
 ) -> str:
     """Return a section that compares two runs, of these names, on held-out rows; "" if none is shared."""
     differences = paired(first, second)

@@ -24,8 +24,9 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import read_settings, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
-from horde_agent.runs.storage.files import read_csv, read_json, write_whole
+from horde_agent.runs.storage.files import read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.held_out_table import read_held_out
 from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
@@ -82,7 +83,7 @@ def write_report(path: Path) -> Path:
         noted.drawn(
             "The table of held-out scores",
             [folder.held_out],
-            lambda: held_out_section(read_csv(folder.held_out)),
+            lambda: held_out_section(read_held_out(folder.held_out)),
         ),
         noted.drawn(
             "The table of the worst questions",

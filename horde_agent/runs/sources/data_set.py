@@ -18,7 +18,6 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.policies import Policy
-from horde_agent.questions import question_columns
 from horde_agent.refusals import BadInput
 from horde_agent.runs import held_out
 from horde_agent.runs.config import LearnConfig
@@ -29,6 +28,7 @@ from horde_agent.runs.sources.log import LogSource
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.held_out_table import write_held_out
 from horde_agent.runs.storage.resume import NEW, Resumption, resumption
 from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder, open_run
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
@@ -86,9 +86,7 @@ class DataSetSource(RecordedRows):
         horde.restore(run.horde.state())
         scores = held_out.score(rows, horde, run.interface, run.config.seed)
         if scores:
-            columns = question_columns([one.question for one in scores], run.interface)
-            policies = [about.policy for about in columns]
-            held_out.write_scores(run.folder.held_out, scores, policies)
+            write_held_out(run.folder.held_out, scores)
 
     def after_rows(self) -> None:
         """Take the last snapshot."""

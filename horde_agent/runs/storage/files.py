@@ -99,6 +99,11 @@ def read_lines(file: Path) -> list[dict[str, str]]:
     return table_rows
 
 
+def number_in(cell: str) -> float:
+    """Return the number in a cell of a CSV, NaN if it is empty; raise ValueError if it is none."""
+    return float(cell or "nan")
+
+
 def read_curve(
     path: Path, columns: Sequence[str], most: int, head: Sequence[str] | None = None
 ) -> list[list[float]]:

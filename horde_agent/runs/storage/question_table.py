@@ -10,7 +10,7 @@ from typing import NamedTuple
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.questions import QuestionColumns, question_columns
-from horde_agent.runs.storage.files import read_lines, write_csv
+from horde_agent.runs.storage.files import number_in, read_lines, write_csv
 
 SCORE_COLUMNS = (
     "name",
@@ -97,21 +97,17 @@ def _parsed(line: Mapping[str, str]) -> QuestionLine:
     about = QuestionColumns(
         family=line["family"],
         policy=line["policy"],
-        gamma=_number(line["gamma"]),
+        gamma=number_in(line["gamma"]),
         channel=line["channel"],
     )
     return QuestionLine(
         name=line["name"],
-        nmsre=_number(line["nmsre"]),
-        nmsre_of_persistence=_number(line["nmsre_of_persistence"]),
-        variance=_number(line["variance"]),
+        nmsre=number_in(line["nmsre"]),
+        nmsre_of_persistence=number_in(line["nmsre_of_persistence"]),
+        variance=number_in(line["variance"]),
         n_tests=int(line["n_tests"]),
-        mspbe_scalar=_number(line["mspbe_scalar"]),
+        mspbe_scalar=number_in(line["mspbe_scalar"]),
         has_diverged=line["diverged"] == "1",
         is_nearly_constant=line["nearly_constant"] == "1",
         about=about,
     )
-
-
-def _number(text: str) -> float:
-    return float(text or "nan")

@@ -24,6 +24,8 @@ from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.held_out_table import read_held_out
+from horde_agent.runs.storage.question_table import read_questions
 from horde_agent.runs.storage.repair import (
     correct_events,
     correct_summed_files,
@@ -83,7 +85,8 @@ def _read_texts(run: Examination) -> None:
         folder.config: (lambda file: vars(read_config(file)), "settings"),
         folder.summary: (read_json, "values"),
         folder.details: (read_json, "values"),
-        folder.questions: (read_lines, "lines"),
+        folder.questions: (read_questions, "lines"),
+        folder.held_out: (read_held_out, "lines"),
         folder.learning_curve: (read_lines, "lines"),
         folder.mspbe_curve: (read_lines, "lines"),
         folder.traces: (read_lines, "lines"),
