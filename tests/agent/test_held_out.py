@@ -192,16 +192,16 @@ def test_a_question_with_enough_weight_is_judged_and_another_one_is_not(run: Pat
     """Half of the 450 held-out rows have the action of the policy; 20 of them in a row next to never."""
     scores = scores_of(run)
     assert set(scores) == {NEXT, FAR}
-    near = scores[NEXT]
-    assert near.is_judged
-    assert (near.policy, near.gamma) == ("go", 0.0)
-    assert near.effective_size == pytest.approx(225, abs=40)
-    assert near.low < near.nmsre < near.high
-    assert near.nmsre < 0.6
-    far = scores[FAR]
-    assert not far.is_judged
-    assert np.isnan(far.nmsre)
-    assert "the effective sample size is" in far.reason
+    near_score = scores[NEXT]
+    assert near_score.is_judged
+    assert (near_score.policy, near_score.gamma) == ("go", 0.0)
+    assert near_score.effective_size == pytest.approx(225, abs=40)
+    assert near_score.low < near_score.nmsre < near_score.high
+    assert near_score.nmsre < 0.6
+    far_score = scores[FAR]
+    assert not far_score.is_judged
+    assert np.isnan(far_score.nmsre)
+    assert "the effective sample size is" in far_score.reason
 
 
 def test_scores_read_back_as_they_were_written(tmp_path: Path) -> None:

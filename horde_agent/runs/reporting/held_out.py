@@ -89,19 +89,23 @@ def paired(first: Sequence[HeldOutScore], second: Sequence[HeldOutScore]) -> lis
     by_name = {score.question: score for score in first if score.is_judged}
     differences = []
     for score in second:
-        other = by_name.get(score.question)
-        if other is None or not score.is_judged:
+        score_of_first = by_name.get(score.question)
+        if score_of_first is None or not score.is_judged:
             continue
         stretches = (score.n_stretches, score.effective_size, len(score.by_group))
-        if stretches != (other.n_stretches, other.effective_size, len(other.by_group)):
+        if stretches != (
+            score_of_first.n_stretches,
+            score_of_first.effective_size,
+            len(score_of_first.by_group),
+        ):
             continue
-        changes = [a - b for a, b in zip(score.by_group, other.by_group, strict=True)]
+        changes = [a - b for a, b in zip(score.by_group, score_of_first.by_group, strict=True)]
         error = math.sqrt(sum(change**2 for change in changes)) / len(changes)
-        difference = score.nmsre - other.nmsre
+        difference = score.nmsre - score_of_first.nmsre
         differences.append(
             PairedDifference(
                 question=score.question,
-                first=other.nmsre,
+                first=score_of_first.nmsre,
                 second=score.nmsre,
                 low=difference - _Z * error,
                 high=difference + _Z * error,
