@@ -149,7 +149,6 @@ def make_app(
     """
     need_extras()
     from starlette.applications import Starlette
-    from starlette.responses import FileResponse
     from starlette.routing import Mount, Route
     from starlette.staticfiles import StaticFiles
 
@@ -157,8 +156,6 @@ def make_app(
     stop_button = _StopButton(stop or (lambda: request_stop(folder)))
     events = _Events(queries.reader, is_ending, queries.final)
     routes = [
-        Route("/", lambda _: FileResponse(PAGE / "index.html")),
-        Mount("/page", StaticFiles(directory=PAGE)),
         Route("/api/run", _endpoint(queries.run)),
         Route("/api/stream", events.respond),
         Route("/api/demons", _endpoint(queries.demons)),
@@ -166,6 +163,7 @@ def make_app(
         Route("/api/demon", _endpoint(queries.demon)),
         Route("/api/curves", _endpoint(queries.curves)),
         Route("/api/stop", stop_button.respond, methods=["POST"]),
+        Mount("/", StaticFiles(directory=PAGE, html=True)),
     ]
     return _Guard(Starlette(routes=routes), token)
 
