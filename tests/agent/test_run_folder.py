@@ -19,6 +19,8 @@ import pytest
 import horde_agent.bench.command  # noqa: F401  the user of `closed` may not be able to import it
 from horde_agent import cli
 from horde_agent.cli import learn
+from horde_agent.record import Flag, Phase, Recorder, Row, header_of
+from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs import session
 from horde_agent.runs.config import LearnConfig, resolve
@@ -294,3 +296,105 @@ def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -
     assert read_curve(path, ("other",), 10) == [[]]
     path.write_text("1,0.5\n2,1.5\n")  # without a head
     assert read_curve(path, ("b", "a"), 10, ["a", "b"]) == [[0.5, 1.5], [1.0, 2.0]]
+
+
+# ---- what a folder says, and what of it is damaged -------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder() -> RunFolder:
+    """A new run's folder."""
+    return RunFolder.create(resolve(LearnConfig(out=Path("run"))))
+
+
+@pytest.mark.parametrize(
+    ("n_damaged", "n_resumes", "is_imported", "fault"),
+    [
+        (0, 1, True, ""),
+        (1, 2, True, "1 of its lines (number 1) do not match"),
+        (3, 3, False, "3 of its lines (number 2, 3, 4) do not match"),
+        (4, 4, True, "4 of its lines (number 1, 2, 3, ...) do not match"),
+    ],
+)
+def test_events_are_read_with_their_damage(
+    n_damaged: int, n_resumes: int, is_imported: bool, fault: str, folder: RunFolder
+) -> None:
+    """A damaged line counts as a resume, and a damaged first line as the end of the import."""
+    for kind in ("began", "imported", "snapshot", "resumed"):
+        folder.events.append({"step": 0, "event": kind}, is_needed=kind == "resumed")
+    lines = folder.events.path.read_bytes().splitlines(keepends=True)
+    first = 1 if n_damaged == 3 else 0
+    for number in range(first, first + n_damaged):
+        lines[number] = lines[number].replace(b'"step": 0', b'"step": 9')
+    folder.events.path.write_bytes(b"".join(lines))
+    recorded = folder.events.read()
+    assert len(recorded.events) == 4 - n_damaged
+    assert recorded.damaged == list(range(first + 1, first + 1 + n_damaged))
+    assert (recorded.n_resumes, recorded.is_imported) == (n_resumes, is_imported)
+    assert fault in recorded.fault
+    assert bool(recorded.fault) is bool(n_damaged)
+    assert (recorded.began.year == 1970) is (1 in recorded.damaged)
+
+
+def test_an_event_that_is_needed_is_refused_if_it_cannot_be_written(folder: RunFolder) -> None:
+    folder.events.path.mkdir()
+    folder.events.append({"step": 0, "event": "snapshot"})
+    with pytest.raises(BadInput, match=r"events\.jsonl cannot be written \(Is a directory\)"):
+        folder.events.append({"step": 0, "event": "resumed"}, is_needed=True)
+    recorded = folder.events.read()
+    assert (recorded.events, recorded.damaged) == ([], [])
+
+
+def test_a_line_of_the_sums_whose_end_is_damaged_is_no_line(folder: RunFolder) -> None:
+    """One bit makes another end of line of a line feed, at which texts are cut, too: both lines were taken for sound."""
+    digest = folder.sealed().digests["config.toml"]
+    folder.sums.write_text(f"{digest}  config.toml\x0b{digest}  questions.toml\n")
+    sealed = folder.sealed()
+    assert sealed.digests == {}
+    assert len(sealed.damaged) == 1
+    folder.sums.unlink()
+    assert folder.sealed() == ({}, [])
+
+
+def test_each_changed_setting_file_is_a_fault(folder: RunFolder) -> None:
+    assert folder.setting_faults() == []
+    assert folder.sound_settings().out == folder.path
+    folder.question_file.write_text("")
+    folder.seal()
+    folder.question_file.write_text("# changed")
+    text = folder.config.read_text()
+    folder.config.write_text(text[: text.index("[versions]")])
+    (cut, *changed) = folder.setting_faults()
+    assert states(cut, "run/config.toml is cut off before its versions")
+    assert len(changed) == 2
+    assert states(changed[0], "run/config.toml was changed", "SHA-256", "sums.sha256")
+    assert states(changed[1], "run/questions.toml was changed")
+    with pytest.raises(BadInput, match="is cut off before its versions"):
+        folder.sound_settings()
+
+
+def test_the_extent_of_a_recording_ends_at_its_last_sound_row(folder: RunFolder) -> None:
+    """Two files of three rows, of steps that begin at 7; the last one is cut, then its file holds none."""
+    with pytest.raises(BadInput, match="there are neither tables nor a log in it"):
+        folder.extent(may_be_empty=True)
+    recorder = Recorder(1, folder.life, {"period_s": 1.0}, segment_s=3.0)
+    assert folder.extent(may_be_empty=True)[1:] == (0, 0)
+    with pytest.raises(BadInput, match="its log is empty"):
+        folder.extent()
+    with recorder:
+        for step in range(7, 13):
+            reading = np.zeros(1, dtype=np.float32)
+            recorder.write(
+                Row(step, step - 7.0, reading, 0, 1.0, Phase.BEHAVE, Flag.NONE, (0.0,) * 3)
+            )
+    assert [path.name for path in record_files(folder.life)] == ["life.rec", "life-2.rec"]
+    assert folder.extent().header["period_s"] == 1.0
+    assert folder.extent()[1:] == (6, 12)
+    second = folder.life.with_name("life-2.rec")
+    os.truncate(second, second.stat().st_size - 1)
+    assert folder.extent()[1:] == (5, 11)
+    os.truncate(second, header_of(second)["offset"])
+    assert folder.extent()[1:] == (3, 9)
+    folder.life.write_text("no record")
+    with pytest.raises(BadInput, match=r"log/life\.rec cannot be read"):
+        folder.extent()
