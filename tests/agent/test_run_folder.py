@@ -346,7 +346,7 @@ def test_an_event_that_is_needed_is_refused_if_it_cannot_be_written(folder: RunF
 
 
 def test_a_line_of_the_sums_whose_end_is_damaged_is_no_line(folder: RunFolder) -> None:
-    """One bit makes another end of line of a line feed, at which texts are cut, too: both lines were taken for sound."""
+    """One flipped bit makes another end of line of a line feed: both lines were taken for sound."""
     digest = folder.sealed().digests["config.toml"]
     folder.sums.write_text(f"{digest}  config.toml\x0b{digest}  questions.toml\n")
     sealed = folder.sealed()
