@@ -360,8 +360,10 @@ class _Source:
         numbers = self._numbers(message)
         if any(numbers):
             self._n_amounts += 1
-            combined = np.add if self._kind == SUM else np.maximum
-            self._total = combined(self._total, numbers)
+            if self._kind == SUM:
+                self._total = self._total + numbers
+            else:
+                self._total = np.maximum(self._total, numbers)
 
     def is_fresh(self, time_ns: int) -> bool:
         """Return whether the newest value is no older than may be at a time; amounts are never old."""

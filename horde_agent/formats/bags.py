@@ -306,7 +306,7 @@ class BagTable(Table):
         """Yield the rows as columns by name."""
         episodes = _Episodes()
         self._n_without_action = 0
-        for rows in self._stored_rows() if self._is_read else self._read_bag():
+        for rows in self._blocks():
             values = {field.column: rows[:, i + 1] for i, field in enumerate(self._plan.fields)}
             chunk: dict[str, NDArray[Any]] = {_TIME: rows[:, 0], **values}
             has_action = np.ones(len(rows), dtype=bool)
@@ -330,8 +330,13 @@ class BagTable(Table):
                 "max_age_s before it: set a larger one"
             )
 
-    def _read_bag(self) -> Iterator[Floats]:
-        """Yield the rows of the bag in blocks, and store them."""
+    def _blocks(self) -> Iterator[Floats]:
+        """Yield the rows of the bag in blocks, and store them; those that are stored when called again."""
+        if self._is_read:
+            shape = (self._losses.n_rows, 1 + len(self._plan.fields))
+            stored = np.memmap(self._row_file, dtype=np.float64, mode="r", shape=shape)
+            yield from np.split(stored, range(BLOCK_ROWS, len(stored), BLOCK_ROWS))
+            return
         self._losses = Losses()
         self._row_file.seek(0)
         self._row_file.truncate()
@@ -349,11 +354,6 @@ class BagTable(Table):
             yield rows
         self._refuse_disorder()
         self._is_read = True
-
-    def _stored_rows(self) -> Iterator[Floats]:
-        shape = (self._losses.n_rows, 1 + len(self._plan.fields))
-        rows = np.memmap(self._row_file, dtype=np.float64, mode="r", shape=shape)
-        yield from np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS))
 
     def _refuse_disorder(self) -> None:
         """Raise BadInput if many messages stand too late in a file that has no index to sort them by."""

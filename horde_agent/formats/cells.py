@@ -45,7 +45,9 @@ def from_texts(texts: list[str]) -> Cells:
         values = np.array(texts, dtype=np.float64)
     except ValueError:
         return cells
-    return values if are_exact(values) else cells
+    if are_exact(values):
+        return values
+    return cells
 
 
 def are_exact(values: Floats) -> bool:

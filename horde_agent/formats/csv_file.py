@@ -13,7 +13,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -102,8 +102,10 @@ def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
     with file.open("rb") as packed:
         pieces = _unpacked(packed, file.suffix.lower())
         head = b""
-        while len(head) < BLOCK_BYTES and (piece := next(pieces, None)) is not None:
+        for piece in pieces:
             head += piece
+            if len(head) >= BLOCK_BYTES:
+                break
         head = head.removeprefix(codecs.BOM_UTF8)
         separator = form.separator or _found_separator(head, has_header=form.header)
         blocks = _blocks(chain([head], pieces), separator, file)
@@ -113,15 +115,18 @@ def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
         first_row = next(rows, [])
         header = [unnamed(i) for i in range(len(first_row))]
         if form.header:
-            header = [name if name.strip() else unnamed(i) for i, name in enumerate(first_row)]
+            for i, name in enumerate(first_row):
+                if name.strip():
+                    header[i] = name
             first_block = "".join(lines[rows.line_num :]).encode()
-        decimal = form.decimal
-        if decimal is None:
-            decimal = "."
-            if separator != ",":
-                decimal = ","
+        may_be_commas = form.decimal is None and separator != ","
         blocks = (block for block in chain([first_block], blocks) if block.strip())
-        yield _OpenCsv(header, blocks, separator, has_decimal_commas=decimal == ",")
+        yield _OpenCsv(
+            header=header,
+            blocks=blocks,
+            separator=separator,
+            has_decimal_commas=may_be_commas or form.decimal == ",",
+        )
 
 
 def _unpacked(packed: BinaryIO, suffix: str) -> Iterator[bytes]:
@@ -154,30 +159,50 @@ def _bzip2_pieces(packed: BinaryIO) -> Iterator[bytes]:
             data = packed.read(_PACKED_BYTES)
 
 
-def _blocks(pieces: Iterator[bytes], separator: str, file: Path) -> Iterator[bytes]:
+def _blocks(pieces: Iterable[bytes], separator: str, file: Path) -> Iterator[bytes]:
     """Yield the bytes of a file in blocks of whole rows, without rows of empty cells at its end."""
-    mark = re.escape(separator).encode()
-    # A quote begins a cell behind a separator or at the start of a line, and is a character elsewhere
-    cell = rb'(?:[^"\r\n]++|(?<=[^\r\n' + mark + rb'])"|"[^"]*+(?:""[^"]*+)*+")'
-    whole_rows = re.compile(b"(?:" + cell + rb"*+[\r\n])*+")
-    empty_rows = re.compile(rb'(?<![^\r\n])(?:(?:""|' + mark + rb")*+[\r\n])*+\Z")
+    whole_rows = _whole_rows(separator)
     remainder = b""
-    for piece in chain(pieces, [None]):
-        remainder += b"\n" if piece is None else piece
+    for piece in pieces:
+        remainder += piece
         whole = whole_rows.match(remainder)
         assert whole is not None
-        end = len(remainder) if piece is None else whole.end()
-        filled = len(remainder[:end].rstrip(b'\r\n"' + separator.encode()))
-        empty = empty_rows.search(remainder, filled, end)
-        assert empty is not None
-        if empty.start() >= BLOCK_BYTES // 2 or piece is None:
-            yield remainder[: empty.start()]
-            remainder = remainder[empty.start() :]
+        block = _filled(whole[0], separator)
+        if len(block) >= BLOCK_BYTES // 2:
+            yield block
+            remainder = remainder[len(block) :]
         if len(remainder) > MOST_BYTES:
             raise BadInput(
                 f"{file} has a row of more than {MOST_BYTES:,} bytes, so it is damaged or no table: "
                 "check where its lines and its quotes end"
             )
+    yield _filled(remainder + b"\n", separator)
+
+
+def _whole_rows(separator: str) -> re.Pattern[bytes]:
+    """Return the pattern of whole rows at the start of a text.
+
+    A quote begins a cell behind a separator or at the start of a line, and is a character
+    elsewhere. All quantifiers are possessive (`++`, `*+`): what one took is never tried again, so a
+    long cell without an end takes no more time than its length.
+    """
+    mark = re.escape(separator).encode()
+    text = rb'[^"\r\n]++'
+    quote_in_text = rb"(?<=[^\r\n" + mark + rb'])"'
+    quoted_cell = rb'"[^"]*+(?:""[^"]*+)*+"'
+    part_of_row = b"|".join([text, quote_in_text, quoted_cell])
+    return re.compile(b"(?:(?:" + part_of_row + rb")*+[\r\n])*+")
+
+
+def _filled(rows: bytes, separator: str) -> bytes:
+    """Return whole rows without those of empty cells at their end."""
+    mark = separator.encode()
+    last_text = len(rows.rstrip(b'\r\n"' + mark))
+    lines = rows[last_text:].splitlines(keepends=True)
+    n_least = min(1, last_text)  # the first line is the end of a row with a text
+    while len(lines) > n_least and not lines[-1].replace(b'""', b"").strip(b"\r\n" + mark):
+        lines.pop()
+    return rows[:last_text] + b"".join(lines)
 
 
 def _lines(block: bytes) -> list[str]:
