@@ -44,17 +44,15 @@ def as_chunk(table: Any, where: str = "the table", first_row: int = 0) -> dict[s
     Raise BadInput if two columns have one name, or the vectors of a column have several lengths;
     `first_row` is the number of rows before this part of the table.
     """
-    if isinstance(table, Mapping):
-        refuse_twice(where, [str(name) for name in table])
-        return {str(name): np.asarray(values) for name, values in table.items()}
     if hasattr(table, "column_names"):  # pyarrow's
         refuse_twice(where, table.column_names)
         return {
             name: _of_arrow(table.column(i), f"{where}, column {name!r}", first_row)
             for i, name in enumerate(table.column_names)
         }
-    refuse_twice(where, [str(name) for name in table.columns])
-    return {str(name): np.asarray(table[name]) for name in table.columns}
+    names = list(getattr(table, "columns", table))  # of pandas and polars, or of a mapping
+    refuse_twice(where, [str(name) for name in names])
+    return {str(name): np.asarray(table[name]) for name in names}
 
 
 def _of_arrow(column: Any, where: str, first_row: int) -> NDArray[Any]:

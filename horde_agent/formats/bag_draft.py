@@ -18,7 +18,7 @@ from horde_agent.formats.bag_messages import (
     number_fields,
     steps_of,
 )
-from horde_agent.formats.bags import DEFAULT_MAX_AGE_S
+from horde_agent.formats.bag_rows import DEFAULT_MAX_AGE_S
 from horde_agent.formats.columns import USUAL_NAMES
 from horde_agent.formats.draft import CHANNEL_KEYS, Key, fits, key_lines, name_called, shift_keys
 from horde_agent.refusals import BadInput

@@ -37,6 +37,7 @@ VALUE = "value"
 SUM = "sum"
 ANY = "any"
 BLOCK_ROWS = 8_192
+DEFAULT_MAX_AGE_S = 1.0
 _PAUSE_PERIODS = 10  # between the rows before and after a jump of the clock
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.formats.bag_files import SECOND_NS, Bag, Message, open_bag
+from horde_agent.formats.bag_draft import draft_bag_columns
+from horde_agent.formats.bag_files import SECOND_NS, SUFFIXES, Bag, Message, is_bag, open_bag
 from horde_agent.formats.bag_messages import (
     Decoder,
     FieldError,
@@ -36,6 +37,7 @@ from horde_agent.formats.bag_rows import (
     ANY,
     AT,
     BLOCK_ROWS,
+    DEFAULT_MAX_AGE_S,
     SUM,
     VALUE,
     Field,
@@ -43,13 +45,13 @@ from horde_agent.formats.bag_rows import (
     Resampler,
 )
 from horde_agent.formats.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns, tables_in
+from horde_agent.formats.format import Format
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
 from horde_agent.record import READ_FIELDS
 from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, parsed_toml, real_number
 
-DEFAULT_MAX_AGE_S = 1.0
 LOG = "log"
 STAMP = "stamp"
 _CLOCKS = (LOG, STAMP)
@@ -82,6 +84,33 @@ class ActionPart(NamedTuple):
     bins: tuple[float, ...]
 
 
+class Pairing(NamedTuple):
+    """How messages are paired with rows: the keys of a bag's columns file that a table has not.
+
+    Attributes:
+        rows: Topic whose messages are the rows; None for rows at a fixed period.
+        clock: "log": messages have the time at which they were recorded. "stamp": that of their
+            header, if they have one. None: as "log", but stamps must not contradict.
+        max_age_s: Age from which a value is missing in seconds, unless its own table has another.
+    """
+
+    rows: str | None
+    clock: str | None
+    max_age_s: float
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Pairing:
+        """Return the keys in a columns file; raise BadInput if one is invalid."""
+        rows = table.get("rows")
+        clock = table.get("clock")
+        for key, text in (("rows", rows), ("clock", clock)):
+            if not isinstance(text, str | None):
+                raise BadInput(f"{key} must be a text, not {text!r}")
+        if clock not in (None, *_CLOCKS):
+            raise BadInput(f"clock must be {' or '.join(_CLOCKS)}, not {clock!r}")
+        return cls(rows, clock, _numbers(table).get("max_age_s", DEFAULT_MAX_AGE_S))
+
+
 class BagPlan(NamedTuple):
     """How a bag becomes a table.
 
@@ -89,18 +118,36 @@ class BagPlan(NamedTuple):
         fields: The numbers that are read.
         columns: Meaning of the table's columns.
         action: What the action depends on; empty without one. One part without bins is the action.
-        rows_topic: Topic whose messages are the rows; None for rows at a fixed period.
-        clock: "log": messages have the time at which they were recorded. "stamp": that of their
-            header, if they have one. None: as "log", but stamps must not contradict.
+        pairing: How messages are paired with rows.
         episode: Column of the user's episode numbers; None without one.
     """
 
     fields: tuple[Field, ...]
     columns: Columns
     action: tuple[ActionPart, ...]
-    rows_topic: str | None
-    clock: str | None
+    pairing: Pairing
     episode: str | None
+
+
+class BagFormat(Format):
+    """A bag or a folder of bags."""
+
+    described = f"a robot's bag *{', *'.join(SUFFIXES)}, a folder of bags"
+
+    def matches(self, path: Path) -> bool:
+        """Return whether a path is a file with the name of a bag, or a folder with bags."""
+        return path.exists() and is_bag(path)
+
+    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+        """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
+        return open_bag_table(path, columns, is_log=is_log)
+
+    def draft(self, path: Path) -> str:
+        """Return a columns file, by the first messages of the topics."""
+        return draft_bag_columns(path)
+
+
+FORMAT = BagFormat()
 
 
 def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) -> BagTable:
@@ -135,21 +182,13 @@ class _PlanReader:
     """Turns the tables of a columns file into fields and columns."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
-        self._table = dict(table)
-        self._max_age_s = _numbers(table).get("max_age_s", DEFAULT_MAX_AGE_S)
+        self._pairing = Pairing.of(table)
+        self._table = {key: value for key, value in table.items() if key not in Pairing._fields}
         self._fields: dict[str, Field] = {}
 
     def plan(self) -> BagPlan:
         """Return the plan."""
         table = self._table
-        table.pop("max_age_s", None)
-        rows_topic = table.pop("rows", None)
-        clock = table.pop("clock", None)
-        for key, text in (("rows", rows_topic), ("clock", clock)):
-            if not isinstance(text, str | None):
-                raise BadInput(f"{key} must be a text, not {text!r}")
-        if clock not in (None, *_CLOCKS):
-            raise BadInput(f"clock must be {' or '.join(_CLOCKS)}, not {clock!r}")
         for key in (_TIME, "time_unit"):
             if key in table:
                 raise BadInput(f"a bag has its own times: leave out `{key}`")
@@ -173,8 +212,13 @@ class _PlanReader:
             if action or episode is not None:
                 table[_EPISODE] = _EPISODE
             table[_TIME] = _TIME
-        fields = tuple(self._fields.values())
-        return BagPlan(fields, Columns.of(table), action, rows_topic, clock, episode)
+        return BagPlan(
+            fields=tuple(self._fields.values()),
+            columns=Columns.of(table),
+            action=action,
+            pairing=self._pairing,
+            episode=episode,
+        )
 
     def _channel(self, table: dict[str, Any]) -> dict[str, Any]:
         """Return a [[channel]] with a column instead of a topic and a field."""
@@ -237,7 +281,7 @@ class _PlanReader:
         if timing not in (AT, AFTER):
             raise BadInput(f"timing must be {AT} or {AFTER}, not {timing!r}")
         numbers = _numbers(source)
-        max_age_s = self._max_age_s
+        max_age_s = self._pairing.max_age_s
         if key == _EPISODE:
             max_age_s = _HELD_S
         field = Field(
@@ -277,8 +321,8 @@ class BagTable(Table):
         self._bag = bag
         self._plan = plan
         topics = [field.topic for field in plan.fields]
-        if plan.rows_topic is not None:
-            topics.append(plan.rows_topic)
+        if plan.pairing.rows is not None:
+            topics.append(plan.pairing.rows)
         self._topics = list(dict.fromkeys(topics))
         self._refuse_absent()
         self._decoders = {name: decoder(bag.topics[name]) for name in self._topics}
@@ -344,10 +388,10 @@ class BagTable(Table):
             self._plan.fields,
             self._decoders,
             self._plan.columns.times.period_s,
-            self._plan.rows_topic,
+            self._plan.pairing.rows,
         )
         messages = self._bag.messages(self._topics)
-        if self._plan.clock == STAMP:
+        if self._plan.pairing.clock == STAMP:
             messages = self._by_stamp(messages)
         for rows in resampler.blocks(messages, self._losses):
             rows.tofile(self._row_file)
@@ -564,10 +608,10 @@ def _check_clocks(
     path: Path, plan: BagPlan, topics: Sequence[str], offsets_s: Mapping[str, float]
 ) -> None:
     """Raise BadInput if message stamps minus log times of two topics differ, unless the plan chose the log times."""
-    if plan.clock == LOG or not offsets_s:
+    if plan.pairing.clock == LOG or not offsets_s:
         return
     all_offsets_s = dict(offsets_s)
-    if plan.clock == STAMP:
+    if plan.pairing.clock == STAMP:
         # A topic without stamps has its log times
         all_offsets_s |= {name: 0.0 for name in topics if name not in offsets_s}
     lowest = min(all_offsets_s, key=lambda name: all_offsets_s[name])
@@ -575,7 +619,7 @@ def _check_clocks(
     if all_offsets_s[highest] - all_offsets_s[lowest] <= _CLOCK_TOLERANCE_S:
         return
     remedy = 'choose clock = "log" for the log times of all topics'
-    if plan.clock is None:
+    if plan.pairing.clock is None:
         remedy += ', or "stamp"'
     raise BadInput(
         f"{path}: the clocks of two topics disagree: stamps minus log times are {all_offsets_s[lowest]:.6g} s in "

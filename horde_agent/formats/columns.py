@@ -194,21 +194,6 @@ class RewardColumns:
                 "reward if it has that of the transition to it"
             )
 
-    def column(self, channels: Sequence[ChannelColumn], *, is_of_action: bool) -> str | None:
-        """Return the column of the rewards of the rows' actions, or of the transitions to them; None without one.
-
-        Without a key, a channel with the usual name of a reward has them.
-        """
-        named = self.reward
-        if is_of_action:
-            named = self.next_reward
-        if named is not None:
-            return named
-        for channel in channels:
-            if channel.name.lower() in REWARD_NAMES and channel.transition == is_of_action:
-                return channel.column
-        return None
-
 
 @dataclass(frozen=True)
 class EpisodeColumns:
@@ -348,6 +333,21 @@ class Columns:
     def as_log(self) -> Columns:
         """Return columns whose actions are ignored, and whose rows without a number are dropped."""
         return self.with_keys(missing="gap", action=None, b=None)
+
+    def reward_column(self, *, is_of_action: bool) -> str | None:
+        """Return the column of the rewards of the rows' actions, or of the transitions to them; None without one.
+
+        Without a key, a channel with the usual name of a reward has them.
+        """
+        named = self.rewards.reward
+        if is_of_action:
+            named = self.rewards.next_reward
+        if named is not None:
+            return named
+        for channel in self.channel:
+            if channel.name.lower() in REWARD_NAMES and channel.transition == is_of_action:
+                return channel.column
+        return None
 
     @property
     def others(self) -> dict[str, str]:

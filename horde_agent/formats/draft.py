@@ -354,7 +354,9 @@ def _marks(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> dict[str, 
         # A done is true at any end of an episode, and then in each truncated row
         is_done = found["terminated"].lower() in ("done", "dones", "d")
         is_any_end = is_done and bool((are_both == marked["truncated"]).all())
-        settings["both"] = TRUNCATED if is_any_end else TERMINATED
+        settings["both"] = TERMINATED
+        if is_any_end:
+            settings["both"] = TRUNCATED
     return settings
 
 

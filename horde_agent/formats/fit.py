@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.formats.cells import TIME_UNITS_S
+from horde_agent.formats.columns import Columns
 from horde_agent.life.flags import are_learned
 from horde_agent.record import Phase
 from horde_agent.refusals import BadInput
@@ -35,26 +36,24 @@ class TableFit:
 
     Args:
         where: Name of the table, for messages.
-        period_s: Duration of a step in seconds.
+        columns: Meaning of its columns.
         has_action_names: Whether the names of the actions were given, so that each of them exists.
         knows_b: Whether b was given.
-        reward: Column of the rewards; None without one.
     """
 
     def __init__(
         self,
         where: str,
-        period_s: float,
+        columns: Columns,
         *,
         has_action_names: bool,
         knows_b: bool,
-        reward: str | None = None,
     ) -> None:
         self._where = where
-        self._period_s = period_s
+        self._period_s = columns.times.period_s
         self._has_action_names = has_action_names
         self._knows_b = knows_b
-        self._reward = reward
+        self._reward = columns.rewards.next_reward or columns.rewards.reward
         self._spacings: list[Floats] = []
         self._n_spacings = 0
         self._is_time_checked = False

@@ -181,24 +181,25 @@ def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
     """Return the columns of a data set that is no exported run."""
     names = _names(STATE, features[STATE], "obs")
     channel = [ChannelColumn(*column, "obs") for column in names]
+    keys = {"time": "timestamp", "episode": "episode_index"}
     reward = features.get(_REWARD)
     if reward is not None and reward.shape == [1]:
         channel.append(ChannelColumn(_REWARD, "reward", "reward", transition=True))
-    facts: dict[str, Any] = {"period_s": 1.0 / fps, "time": "timestamp", "episode": "episode_index"}
-    if reward is not None and reward.shape == [1]:
-        facts["next_reward"] = _REWARD
-    facts |= {name: name for name in ("terminated",) if name in features}
-    facts["tile_layout"] = default_layout(len(names))
-    if ACTION in features:
-        is_discrete = "int" in features[ACTION].dtype and features[ACTION].shape == [1]
-        has_b = "b" in features
-        if is_discrete:
-            facts |= {"action": ACTION, "b": "b" if has_b else None}
-        else:
-            channel += unscaled(
-                [*_names(ACTION, features[ACTION], ACTION), *([("b", "b")] if has_b else [])]
-            )
-    return Columns(tuple(channel)).with_keys(**facts)
+        keys["next_reward"] = _REWARD
+    if "terminated" in features:
+        keys["terminated"] = "terminated"
+    action = features.get(ACTION)
+    if action is not None and "int" in action.dtype and action.shape == [1]:
+        keys["action"] = ACTION
+        if "b" in features:
+            keys["b"] = "b"
+    elif action is not None:
+        numbers = _names(ACTION, action, ACTION)
+        if "b" in features:
+            numbers.append(("b", "b"))
+        channel += unscaled(numbers)
+    columns = Columns(tuple(channel), tile_layout=default_layout(len(names)))
+    return columns.with_keys(period_s=1.0 / fps, **keys)
 
 
 def _names(column: str, feature: _Feature, short: str) -> list[tuple[str, str]]:
@@ -384,9 +385,11 @@ def _frames(episode: Episode, index: int, first: int, fps: float) -> Any:
     n, width = episode.observation.shape
     frame = np.arange(n)
     state = pa.array(episode.observation.ravel())
+    if width > 1:
+        state = pa.FixedSizeListArray.from_arrays(state, width)
     return pa.table(
         {
-            STATE: state if width == 1 else pa.FixedSizeListArray.from_arrays(state, width),
+            STATE: state,
             ACTION: np.append(episode.action, 0),
             "b": np.nan_to_num(episode.b),
             _REWARD: np.append(episode.reward, 0.0),

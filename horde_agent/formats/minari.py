@@ -33,6 +33,7 @@ from horde_agent.formats.columns import (
     SHIFTS,
     ChannelColumn,
     Columns,
+    bound_of,
     default_layout,
     unscaled,
 )
@@ -193,18 +194,20 @@ def _columns_of(data: Any, where: str) -> Columns:
         first = next(iter(data.iterate_episodes([0])), None)
     if first is None:
         raise BadInput(f"{where} has no episode")
-    b = _B if _has_b(first) else None
+    has_b = _has_b(first)
     ends: dict[str, Any] = {"episode": "episode", "terminated": "terminated", "reward": "reward"}
     match data.action_space:
         case spaces.Discrete(n=n_actions):
             names = tuple(f"action_{a}" for a in range(int(n_actions)))
+            if has_b:
+                ends["b"] = _B
             return Columns(tuple(channels), tile_layout=layout).with_keys(
-                action="action", actions=names, b=b, **ends
+                action="action", actions=names, **ends
             )
         case spaces.Box(shape=(n_numbers,)):
-            action_names = [f"action_{i}" for i in range(n_numbers)] + (
-                [_B] if b is not None else []
-            )
+            action_names = [f"action_{i}" for i in range(n_numbers)]
+            if has_b:
+                action_names.append(_B)
             channels += unscaled([(name, name) for name in action_names])
             return Columns(tuple(channels), tile_layout=layout).with_keys(**ends)
     raise BadInput(
@@ -260,10 +263,8 @@ def write_minari(
     """
     minari = imported("minari", _NEEDS)
     collector = imported("minari.data_collector", _NEEDS)
-    low, high = (
-        np.array([sign * np.inf if x is None else x for x in header[key]], dtype=np.float32)
-        for key, sign in (("low", -1), ("high", 1))
-    )
+    low = np.array([bound_of(bound, -np.inf) for bound in header["low"]], dtype=np.float32)
+    high = np.array([bound_of(bound, np.inf) for bound in header["high"]], dtype=np.float32)
     facts: dict[str, Any] = {
         "observation_space": spaces.Box(low, high),
         "action_space": spaces.Discrete(len(header["actions"])),
@@ -278,7 +279,8 @@ def write_minari(
             n = len(episode.action)
             infos: dict[str, Any] = {"b": np.append(np.nan, episode.b[:-1]), "step": episode.step}
             are_rewards_known &= bool(np.isfinite(episode.reward).all())
-            infos |= {} if episode.predictions is None else {"predictions": episode.predictions}
+            if episode.predictions is not None:
+                infos["predictions"] = episode.predictions
             buffer = collector.EpisodeBuffer(
                 observations=episode.observation,
                 actions=episode.action,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from horde_agent.formats import (
     arrow_files,
-    bag,
+    bags,
     csv_file,
     lerobot,
     minari,
@@ -17,7 +17,7 @@ from horde_agent.refusals import BadInput
 
 FORMATS: tuple[Format, ...] = (
     lerobot.FORMAT,
-    bag.FORMAT,
+    bags.FORMAT,
     arrow_files.PARQUET,
     csv_file.FORMAT,
     npz.FORMAT,

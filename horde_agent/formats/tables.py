@@ -99,13 +99,11 @@ class Table:
         self._fit = self._new_fit()
 
     def _new_fit(self) -> TableFit:
-        rewards = self.columns.rewards
         return TableFit(
             self.where,
-            self.columns.times.period_s,
+            self.columns,
             has_action_names=self._has_action_names,
             knows_b=self._knows_b,
-            reward=rewards.next_reward or rewards.reward,
         )
 
     @property
@@ -614,12 +612,9 @@ class Table:
             rows["reward"] = np.where(breaks, np.nan, rewards)
         return next_rewards
 
-    def _reward_column(self, *, is_of_action: bool) -> str | None:
-        return self.columns.rewards.column(self.columns.channel, is_of_action=is_of_action)
-
     def _are_cut_after(self, part: Part, is_last: Bools) -> Bools:
         """Return which of the last rows have an action, its b and its reward, shape (n_rows,)."""
-        column = self._reward_column(is_of_action=True)
+        column = self.columns.reward_column(is_of_action=True)
         if column is None or self.columns.episodes.convention == OBSERVATION:
             return np.zeros(part.n_rows, dtype=bool)
         has_reward = np.isfinite(cells.as_numbers(part.column(column)))
@@ -628,7 +623,7 @@ class Table:
 
     def _refuse_lost_rewards(self, part: Part, borders: _Borders, is_last: Bools) -> None:
         """Raise BadInput at a reward of no step: of the last row's action, or of a transition to the first row."""
-        of_action = self._reward_column(is_of_action=True)
+        of_action = self.columns.reward_column(is_of_action=True)
         if of_action is not None:
             is_lost = is_last & borders.is_kept & _are_rewards(part, of_action)
             must = (
@@ -638,7 +633,7 @@ class Table:
             )
             part.check(~is_lost, of_action, must)
             return
-        of_arrival = self._reward_column(is_of_action=False)
+        of_arrival = self.columns.reward_column(is_of_action=False)
         if of_arrival is not None and self.columns.run.phase is None:
             is_lost = borders.begins & borders.is_kept & _are_rewards(part, of_arrival)
             must = (
@@ -831,6 +826,9 @@ def episodes_of(parts: Iterable[Stream], predict: Predict | None = None) -> Iter
 
 
 def _episode(rows: NDArray[Any], predict: Predict | None) -> Episode:
+    predictions = None
+    if predict is not None:
+        predictions = predict(Stream(rows)).astype(np.float32)
     return Episode(
         step=rows["step"].copy(),
         observation=rows["observation"].copy(),
@@ -838,5 +836,5 @@ def _episode(rows: NDArray[Any], predict: Predict | None) -> Episode:
         b=np.append(rows["b"][:-1], np.nan),
         reward=rows["reward"][1:].copy(),
         is_terminated=bool(rows["flags"][-1] & Flag.TERMINATED),
-        predictions=None if predict is None else predict(Stream(rows)).astype(np.float32),
+        predictions=predictions,
     )
