@@ -28,7 +28,7 @@ from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
 from horde_agent.runs.storage.held_out_table import HeldOutScore, read_held_out
 from horde_agent.scoring.intervals import Resampler
-from horde_agent.scoring.moments import ROUNDING
+from horde_agent.scoring.moments import nmsre_of_constant
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.prediction_error import (
     PredictionError,
@@ -262,23 +262,40 @@ class _HeldOut:
             return unjudged._replace(reason="its predictions are not finite")
         channel = int(question.cumulant.index)  # type: ignore[union-attr]
         readings = self._rows["observation"][path, channel].astype(np.float64)
-        of_constant = np.full(path.shape, readings.mean() / (1.0 - gamma))
-        errors, deviations, of_persistence = (
+        constant = float(readings.mean() / (1.0 - gamma))
+        errors, deviations, errors_of_persistence = (
             self._errors(predictions, readings, starts, gamma)
-            for predictions in (predicted, of_constant, persistent(readings, gamma))
+            for predictions in (
+                predicted,
+                np.full(path.shape, constant),
+                persistent(readings, gamma),
+            )
         )
         error = PredictionError(errors, deviations, stretches)
-        if not error.variance > (ROUNDING * of_constant[0, 0]) ** 2:
-            return unjudged._replace(reason="its returns do not vary")
-        resampler = Resampler(error.n_episodes, seed, n_resamples=_N_RESAMPLES)
-        values = resampler.draws(error).values
-        tail = 0.5 * (1.0 - LEVEL)
-        low, high = np.nanquantile(values, [tail, 1.0 - tail])
+        of_persistence = PredictionError(errors_of_persistence, deviations, stretches)
+        if error.is_constant:
+            squares = np.array([error.squared, of_persistence.squared])
+            mean = constant - error.deviation
+            nmsre, nmsre_of_persistence = nmsre_of_constant(squares, mean).tolist()
+            return unjudged._replace(
+                nmsre=nmsre,
+                nmsre_of_persistence=nmsre_of_persistence,
+                low=nmsre,
+                high=nmsre,
+                by_group=(0.0,) * error.n_episodes,
+            )
+        if not error.variance > 0.0:
+            reason = (
+                f"the variance of its returns is not known: {len(starts):,} stretches give "
+                f"{error.variance:.3g}, so more rows are needed"
+            )
+            return unjudged._replace(reason=reason)
+        low, high = _interval(error, seed)
         return unjudged._replace(
             nmsre=error.value,
-            nmsre_of_persistence=PredictionError(of_persistence, deviations, stretches).value,
-            low=float(low),
-            high=float(high),
+            nmsre_of_persistence=of_persistence.value,
+            low=low,
+            high=high,
             by_group=tuple(error.influence().tolist()),
         )
 
@@ -291,6 +308,14 @@ class _HeldOut:
         is_over = self._is_ended[starts][:, None] & (steps >= n_left)
         cumulants = np.where(steps[1:] <= n_left, readings[:, 1:], 0.0)
         return error_paths(np.where(is_over, 0.0, predictions), cumulants, gamma)
+
+
+def _interval(error: PredictionError, seed: int) -> list[float]:
+    """Return the ends of the interval of an NMSRE by resampled groups."""
+    resampler = Resampler(error.n_episodes, seed, n_resamples=_N_RESAMPLES)
+    tail = 0.5 * (1.0 - LEVEL)
+    ends: list[float] = np.nanquantile(resampler.draws(error).values, [tail, 1.0 - tail]).tolist()
+    return ends
 
 
 def _stride(gamma: float) -> int:

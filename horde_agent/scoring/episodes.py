@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.scoring.returns import returns_along
 from horde_agent.types import Bools, Floats, Integers
 
 _LARGEST_LOG_WEIGHT = 300.0
@@ -117,7 +118,10 @@ class Episodes:
 
     def returns(self, gamma: float) -> Floats:
         """Return the discounted return of each episode, shape (n_episodes,)."""
-        return self.sums(gamma**self.step * self.reward)
+        # Steps are rows, episodes columns; after its end an episode has rewards of 0
+        rewards = np.zeros((self.longest + 1, self.n_episodes))
+        rewards[self.step + 1, self.episode] = self.reward
+        return np.asarray(returns_along(rewards, gamma)[0])
 
     def part(self, selected: Integers) -> Episodes:
         """Return some of the episodes, by number, shape (n_selected,)."""

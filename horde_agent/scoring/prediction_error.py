@@ -23,6 +23,7 @@ import numpy as np
 
 from horde_agent.scoring.importance import effective_size
 from horde_agent.scoring.intervals import Estimate, Ratios
+from horde_agent.scoring.moments import ROUNDING
 from horde_agent.types import Floats, Integers
 
 
@@ -71,9 +72,24 @@ class PredictionError(Estimate):
         super().__init__(self._mean.n_episodes)
 
     @property
+    def squared(self) -> float:
+        """Mean squared error of the predictions under the policy."""
+        return self._squared.value
+
+    @property
+    def deviation(self) -> float:
+        """Mean deviation of the constant from the return under the policy."""
+        return self._mean.value
+
+    @property
     def variance(self) -> float:
-        """Variance of the returns under the policy."""
-        return self._second.value - self._mean.value**2
+        """Variance of the returns under the policy; an estimate, which may be negative."""
+        return self._second.value - self.deviation**2
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the returns do not vary beyond rounding."""
+        return abs(self.variance) <= ROUNDING * self._second.value
 
     def values(self, counts: Floats) -> Floats:
         """Return error over variance in each draw of groups, shape (n_draws,), NaN without a variance."""

@@ -35,6 +35,7 @@ from horde_agent.scoring.intervals import (
     degrees_of_freedom,
 )
 from horde_agent.scoring.judgement import EvaluationConfig, estimates_of, judge
+from horde_agent.scoring.returns import returns_along
 from horde_agent.scoring.verdict import Evidence, verdict, weight_share
 from tests.bench.evaluate_coverage import (
     collision,
@@ -69,6 +70,27 @@ def two_steps() -> Target:
         is_terminated=np.ones(3, dtype=bool),
     )
     return Target("right", episodes, np.tile([0.0, 1.0], (9, 1)))
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_the_return_of_an_episode_has_the_digits_of_a_measured_return(gamma: float) -> None:
+    """Of 30 episodes of 1 to 60 steps; sums in another order differ in their last digits."""
+    rng = np.random.default_rng(0)
+    length = rng.integers(1, 61, size=30)
+    reward = rng.normal(size=length.sum())
+    episodes = Episodes(
+        length=length,
+        tiles=np.zeros((length.sum() + 30, 1), dtype=np.int64),
+        n_features=1,
+        n_actions=1,
+        action=np.zeros(length.sum(), dtype=np.int64),
+        b=np.ones(length.sum()),
+        reward=reward,
+        is_terminated=np.ones(30, dtype=bool),
+    )
+    rewards = np.split(reward, np.cumsum(length)[:-1])
+    measured = [returns_along(np.append(0.0, of_one), gamma)[0] for of_one in rewards]
+    assert episodes.returns(gamma).tolist() == measured
 
 
 def test_importance_sampling_of_two_steps_by_hand() -> None:

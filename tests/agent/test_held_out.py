@@ -10,7 +10,7 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface, learn_from
 from horde_agent.cli import main
-from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
+from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row, new_rows
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
@@ -149,6 +149,66 @@ def test_a_score_is_that_of_its_definition(gamma: float, end: Flag) -> None:
     assert score.n_stretches == expected.n_stretches
     assert score.effective_size == pytest.approx(expected.effective_size, rel=1e-6)
     assert score.nmsre == pytest.approx(expected.nmsre, rel=1e-6)
+
+
+class Linear(Ready):
+    """Predicts a linear function of the reading."""
+
+    def __init__(self, question: GVF, at_0: float, at_1: float) -> None:
+        super().__init__(question)
+        self._at_0 = at_0
+        self._at_1 = at_1
+
+    def predict(self, tiles: np.ndarray, observation: np.ndarray) -> np.ndarray:
+        return np.array([self._at_0 + (self._at_1 - self._at_0) * float(observation[0])])
+
+
+def periodic_rows(readings: tuple[float, ...]) -> Any:
+    """Return 400 rows of a period of readings; action 0 follows high ones, and b is 1/2."""
+    rows = new_rows(400, 3)
+    rows["step"] = np.arange(400)
+    rows["observation"][:, 0] = np.resize(readings, 400)
+    rows["action"] = rows["observation"][:, 0] < 0.7
+    rows["b"] = 0.5
+    rows["flags"][0] = Flag.GAP
+    rows["phase"][-1] = Phase.END
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("readings", "at_0", "at_1"), [((0.5, 0.5), 1.0, 1.0), ((0.0, 1.0), 4 / 3, 2 / 3)]
+)
+def test_returns_that_do_not_vary_score_0_if_they_are_predicted_else_1(
+    readings: tuple[float, ...], at_0: float, at_1: float
+) -> None:
+    """At gamma 1/2 readings of 1/2 are worth 1, and of 1, 0, 1 ... 4/3; each second state begins a stretch.
+
+    The same rule holds for excursions and logs. Without it the question is not scored. "The present
+    reading lasts" is right about the first, and predicts 0 before the second.
+    """
+    rows = periodic_rows(readings)
+    question = GVF("q", Careful(), Channel(0), 0.5)
+    scores = []
+    for error in (0.0, 1e-8, 1e-3):
+        horde: Any = Linear(question, at_0 + error, at_1 + error)
+        scores += held_out.score(rows, horde, Interface.of(ToyBody()))
+    assert [score.nmsre for score in scores] == [0.0, 0.0, 1.0]
+    assert all((score.low, score.high) == (score.nmsre, score.nmsre) for score in scores)
+    assert {score.nmsre_of_persistence for score in scores} == {2 * readings[1] - 1.0}
+    assert not any(score.by_group.any() for score in scores)
+
+
+def test_a_variance_below_0_is_no_score() -> None:
+    """Readings 1, 0, 1 ..., of which all steps from 1 on have action 0: as if b, 1/2, were another one.
+
+    Under a policy that prefers action 0, squares of returns weigh less than the square of their
+    mean.
+    """
+    horde: Any = Ready(GVF("q", Careful(), Channel(0), 0.8))
+    (score,) = held_out.score(periodic_rows((1.0, 0.0)), horde, Interface.of(ToyBody()))
+    assert not score.is_judged
+    assert "the variance of its returns is not known" in score.reason
+    assert score.reason.endswith("more rows are needed")
 
 
 def learned(out: Path, step_size: float = 0.1) -> Learned:
