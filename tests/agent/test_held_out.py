@@ -195,7 +195,7 @@ def test_returns_that_do_not_vary_score_0_if_they_are_predicted_else_1(
     assert [score.nmsre for score in scores] == [0.0, 0.0, 1.0]
     assert all((score.low, score.high) == (score.nmsre, score.nmsre) for score in scores)
     assert {score.nmsre_of_persistence for score in scores} == {2 * readings[1] - 1.0}
-    assert not any(score.by_group.any() for score in scores)
+    assert all(set(score.by_group) == {0.0} for score in scores)
 
 
 def test_a_variance_below_0_is_no_score() -> None:
