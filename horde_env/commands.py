@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from horde_env.backend import Floats, Frame, InfoKey, State
+from horde_env.backend import Floats, Frame, InfoKey
 from horde_env.robot import RobotSpec
-from horde_env.sim.saving import attributes, restore_attributes
+from horde_env.sim.saving import Saved
 
 OBEYED_KEY = InfoKey("obeyed", "1", "0 while the robot does not follow its commands")
 
 
-class CommandMonitor:
+class CommandMonitor(Saved):
     """The monitor of a robot that reports which commands it accepted: its body compares them, in `Frame.refusal`.
 
     `complaint` describes the fault in one or two sentences until a frame shows the contrary; ""
@@ -19,7 +19,7 @@ class CommandMonitor:
     """
 
     name: ClassVar[str] = "commands"  # in saved states
-    saved: ClassVar[tuple[str, ...]] = ("complaint",)  # attributes of its state
+    saved: ClassVar[tuple[str, ...]] = ("complaint",)
     info_keys: ClassVar[tuple[InfoKey, ...]] = (OBEYED_KEY,)
 
     def __init__(self, spec: RobotSpec) -> None:  # noqa: ARG002  other monitors need it
@@ -38,14 +38,6 @@ class CommandMonitor:
     def info(self) -> dict[str, int]:
         """Return `obeyed`, 0 or 1."""
         return {"obeyed": int(not self.complaint)}
-
-    def state(self) -> State:
-        """Return what later judgements depend on."""
-        return attributes(self, *self.saved)
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `state`."""
-        restore_attributes(self, state, *self.saved)
 
 
 class NoCommandMonitor(CommandMonitor):

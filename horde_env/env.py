@@ -98,6 +98,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             self.arena = kind.arena_of(backend)
             plan = kind.plan(self.arena)
             manoeuvres = kind.manoeuvres()
+        manoeuvres = getattr(backend, "manoeuvres", manoeuvres)  # a body may name its own
 
         self.task = task_named(task, self.robot)
         self.action_type = action_type
@@ -118,7 +119,6 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self._observer = Observer(self.robot, self.battery)
         monitor_type = getattr(backend, "command_monitor", NoCommandMonitor)
         self.command_monitor: CommandMonitor = monitor_type(self.robot)
-        manoeuvres = _manoeuvres_of(backend, default=manoeuvres)
         self.manoeuvres = ManoeuvreRunner(self.robot, backend, manoeuvres, self.arena)
         self._snapshots = Snapshots(backend, (self.battery, self.command_monitor))
         # A simulated robot stands still while the computer is suspended
@@ -391,12 +391,6 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             self.backend.close()  # first of all: it stops the motors
         finally:
             self.display.close()
-
-
-def _manoeuvres_of(backend: Backend, default: Manoeuvres) -> Manoeuvres:
-    """Return the manoeuvres of a body that names its own."""
-    manoeuvres: Manoeuvres = getattr(backend, "manoeuvres", default)
-    return manoeuvres
 
 
 PenEnv = RobotEnv

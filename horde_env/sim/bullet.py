@@ -137,9 +137,8 @@ class PlanarBody:
         if not points:
             self._free = self.moved
             self._forces.clear()
-        if points:
-            return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points])
-        return 0.0
+            return 0.0
+        return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points])
 
     def close(self) -> None:
         """Disconnect the client, as garbage collection does. Closing twice does nothing."""

@@ -10,7 +10,7 @@ compares them).
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
@@ -45,6 +45,20 @@ def restore_attributes(thing: object, state: State, *names: str) -> None:
             if value.shape != (0,):
                 scalar = value.tolist()
             setattr(thing, name, scalar)
+
+
+class Saved:
+    """A part of a robot whose state is the attributes that it names: see `attributes`."""
+
+    saved: ClassVar[tuple[str, ...]]
+
+    def save(self) -> State:
+        """Return everything that later steps depend on."""
+        return attributes(self, *self.saved)
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        restore_attributes(self, state, *self.saved)
 
 
 def number_of(array: str, at: int, kind: type) -> Any:

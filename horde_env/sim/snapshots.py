@@ -13,16 +13,10 @@ from horde_env.sim.saving import generator_state, inner, nested, restore_generat
 _FRAME_NUMBERS = ("t", "sensor_age_s", "crc_errors", "stale", "gap", "applied", "last")
 
 
-class Component(Protocol):
+class Component(Restorable, Protocol):
     """A part of an environment with state of its own, such as `BatteryMonitor`."""
 
     name: ClassVar[str]  # its place in a saved state
-
-    def state(self) -> State:
-        """Return what later steps depend on."""
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `state`."""
 
 
 class Snapshots:
@@ -54,7 +48,7 @@ class Snapshots:
             "observation": {"newest": observation.copy()},
         }
         for component in self._components:
-            parts[component.name] = component.state()
+            parts[component.name] = component.save()
         parts["rng"] = generator_state(rng)
         return nested(**parts)
 

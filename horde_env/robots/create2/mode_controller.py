@@ -30,7 +30,7 @@ from horde_env.robots.create2.wire import (
     Wheels,
     drive_direct,
 )
-from horde_env.sim.saving import attributes, restore_attributes, text, untext
+from horde_env.sim.saving import Saved, text, untext
 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
@@ -60,19 +60,6 @@ AGAIN_S = 1.0
 TRIES_AT_DOCK = 2  # of Safe, before Full
 FULL_S = 2.0
 BACKWARDS = Wheels(-199, -199)
-_SAVED = (
-    "is_charging",
-    "_clear_since",
-    "_asked_t",
-    "_was_clear",
-    "_tries",
-    "_full_t",
-    "_was_safe",
-    "_is_low",
-    "_refusal",
-    "_n_deaf",
-    "_n_wrong_mode",
-)
 
 
 class Judgement(NamedTuple):
@@ -83,8 +70,22 @@ class Judgement(NamedTuple):
     refusal: str  # why it ignores its commands, in two sentences; "" unless that lasts
 
 
-class ModeController:
+class ModeController(Saved):
     """Keeps a robot in the required mode; see the module."""
+
+    saved = (
+        "is_charging",
+        "_clear_since",
+        "_asked_t",
+        "_was_clear",
+        "_tries",
+        "_full_t",
+        "_was_safe",
+        "_is_low",
+        "_refusal",
+        "_n_deaf",
+        "_n_wrong_mode",
+    )
 
     def __init__(self, spec: RobotSpec) -> None:
         self._low_v = float(spec.battery["low_v"])
@@ -115,11 +116,11 @@ class ModeController:
             "echo": self._echo,
             "cause": self._cause,
         }
-        return attributes(self, *_SAVED) | {"program": text(program)}
+        return super().save() | {"program": text(program)}
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
-        restore_attributes(self, state, *_SAVED)
+        super().restore(state)
         program = untext(state["program"])
         self.override = _wheels_of(program["override"])
         self._queued = bytes.fromhex(program["queued"])

@@ -6,11 +6,11 @@ another for moving again.
 
 from __future__ import annotations
 
-from horde_env.backend import Floats, State
+from horde_env.backend import Floats
 from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.wire import CHARGING_FAULT
-from horde_env.sim.saving import attributes, restore_attributes
+from horde_env.sim.saving import Saved
 
 # While driving only: 60 C occurs while charging
 HOT_K = 273.15 + 55.0
@@ -20,11 +20,12 @@ RECOVERED_V = 13.8
 SMOOTHED_S = 5.0
 STALLED_S = 0.3
 RESTED_S = 1.0
-_SAVED = ("_mean_v", "_stalled_t", "_rest_until", "_hot", "_low", "_stalled")
 
 
-class CreateSupervisor:
+class CreateSupervisor(Saved):
     """Decides from each frame whether the robot may move."""
+
+    saved = ("_mean_v", "_stalled_t", "_rest_until", "_hot", "_low", "_stalled")
 
     def __init__(self, spec: RobotSpec) -> None:
         self._volts = spec.index("battery_voltage")
@@ -36,14 +37,6 @@ class CreateSupervisor:
         self._stalled_t: float | None = None
         self._rest_until = float("-inf")
         self._hot = self._low = self._stalled = ""
-
-    def save(self) -> State:
-        """Return everything that later judgements depend on."""
-        return attributes(self, *_SAVED)
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `save`."""
-        restore_attributes(self, state, *_SAVED)
 
     def judge(self, values: Floats, charge_state: int, t: float) -> str:
         """Judge a frame (`Supervising.judge`); the charge state is packet 21."""

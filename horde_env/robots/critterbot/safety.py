@@ -11,8 +11,6 @@ before.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from horde_env._jit import kernel
@@ -184,7 +182,7 @@ def judge_voltages(
 class VoltageMonitor(CommandMonitor):
     """Detects ignored commands by the motors' voltages; a complaint holds until a frame refutes it."""
 
-    saved: ClassVar = ("complaint", "counts")
+    saved = ("complaint", "counts")
 
     def __init__(self, spec: RobotSpec) -> None:
         self._voltage = spec.group("motor_voltage")

@@ -348,7 +348,7 @@ def driven(start: tuple[float, float, float], speed: float) -> tuple[np.ndarray,
     for _ in range(256):
         machine.tick(speed, speed, may_charge=False)
         states.append(machine.state.copy())
-        contacts.append(machine.found.copy())
+        contacts.append(machine.contact.copy())
     return np.array(states), np.array(contacts)
 
 

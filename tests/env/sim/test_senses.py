@@ -22,7 +22,9 @@ NO_HEIGHTS = np.zeros(0)
 BEACON = np.array([*PEN.beacon.position_m, PEN.beacon.direction_rad, PEN.beacon.intensity])
 LAMPS = np.array([[*lamp.position_m, lamp.intensity] for lamp in PEN.lamps])
 WARM = np.array([[*w.position_m, *w[2:]] for w in PEN.warm])
-SCRATCH = fields.scratch_for(30, SEGMENTS)
+SCRATCH = fields.Scratch(
+    lines=np.zeros((fields.N_LINE_ROWS, 30)), along=np.zeros((len(SEGMENTS), 30))
+)
 WEST = math.pi
 SOUTH = -math.pi / 2
 

@@ -38,7 +38,7 @@ from horde_env.robots.create2.wire import (
     encode_packet,
     frame_of,
 )
-from horde_env.sim.saving import attributes, restore_attributes, text, untext
+from horde_env.sim.saving import Saved, text, untext
 
 SLEEP_S = 300.0
 LINE_BYTES = 180  # capacity of the line in a tick
@@ -76,18 +76,6 @@ MODE_OF = {
     Op.STOP: OFF,
 }
 KNOWN = {int(op) for op in Op}
-_SAVED = (
-    "mode",
-    "mode_offset",
-    "is_asleep",
-    "n_cycles",
-    "_reboot_until",
-    "_boot_tick",
-    "_is_streaming",
-    "_travel",
-    "_idle_s",
-    "_was_docked",
-)
 BUTTONS = {"clean": 1, "spot": 2, "dock": 4}  # bits of packet 18
 DISTANCE = Sensors._fields.index("distance")
 MODE = Sensors._fields.index("mode")
@@ -95,8 +83,21 @@ STRAIGHT = (-32768, 32767)
 DISTANCE_PACKETS = {19, 20, 0, 2, 6, 100}  # packets and groups with distance or angle
 
 
-class Firmware:
+class Firmware(Saved):
     """The robot behind its serial line; `rng` is the source of the random numbers of docking and cleaning."""
+
+    saved = (
+        "mode",
+        "mode_offset",
+        "is_asleep",
+        "n_cycles",
+        "_reboot_until",
+        "_boot_tick",
+        "_is_streaming",
+        "_travel",
+        "_idle_s",
+        "_was_docked",
+    )
 
     def __init__(self, machine: Machine, rng: Generator) -> None:
         self.machine = machine
@@ -202,11 +203,11 @@ class Firmware:
             "own_drive": own_drive,
             "texts": [(tick, message.hex()) for tick, message in self._texts],
         }
-        return attributes(self, *_SAVED) | {"program": text(program)}
+        return super().save() | {"program": text(program)}
 
     def restore(self, state: State) -> None:
         """Restore a state from `save`."""
-        restore_attributes(self, state, *_SAVED)
+        super().restore(state)
         program = untext(state["program"])
         self.extra = bytes.fromhex(program["extra"])
         self.requested = tuple(program["requested"])
@@ -496,7 +497,7 @@ class OwnDrive:
         """Return the requests of the wheels, left and right, m/s."""
         if self._to_dock and machine.is_docked:
             return 0.0, 0.0
-        bumped = bool(machine.found[BUMP_L] or machine.found[BUMP_R])
+        bumped = bool(machine.contact[BUMP_L] or machine.contact[BUMP_R])
         if bumped and not self._held:
             side = -1.0
             if rng.random() < 0.5:

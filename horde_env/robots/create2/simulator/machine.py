@@ -8,18 +8,17 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env._jit import RecordFields
-from horde_env.backend import Floats, Ints, State
+from horde_env.backend import Floats, Ints
 from horde_env.robot import create2
 from horde_env.robots.create2.arena import Room, load_room
 from horde_env.robots.create2.simulator import tick, world
 from horde_env.robots.create2.simulator.tick import RuleFields
 from horde_env.robots.create2.wire import TICK_S
-from horde_env.sim.saving import attributes, number_of, restore_attributes
+from horde_env.sim.saving import Saved, number_of
 
 CAPACITY_AH = 2.7
 OFFSETS = (0.0, 32.0)  # of the light signals
 START_M = 0.45  # clear floor around the start
-_SAVED = ("state", "found", "amounts", "marks", "packets")
 
 
 def check_physics(physics: str | None) -> None:
@@ -30,15 +29,16 @@ def check_physics(physics: str | None) -> None:
         )
 
 
-class Machine:
+class Machine(Saved):
     """A robot in its room (`assets/room.toml` when None).
 
     Attributes:
         arrays: Room and robot for the kernels.
-        state, found, amounts, marks, packets: Arrays of it; `found` is its `contact`. Their indices
-            are constants of `world` and `tick`.
+        state, contact, amounts, marks, packets: Arrays of it, which are its state, without the
+            generator. Their indices are constants of `world` and `tick`.
     """
 
+    saved = ("state", "contact", "amounts", "marks", "packets")
     charge_ah: float = number_of("amounts", tick.CHARGE_AH, float)
     capacity_ah: float = number_of("amounts", tick.CAPACITY_AH, float)
     volts: float = number_of("amounts", tick.VOLTS, float)
@@ -64,7 +64,7 @@ class Machine:
         self.marks = np.zeros(tick.N_MARKS, dtype=np.int64)
         self.capacity_ah = CAPACITY_AH * battery_scale
         self.state = np.zeros(world.N_STATE)
-        self.found = np.zeros(world.N_FOUND)
+        self.contact = np.zeros(world.N_CONTACTS)
         self.packets = np.zeros(tick.N_PACKETS, dtype=np.int64)
         self.arrays = tick.RobotArrays(
             segments=self.room.segments(),
@@ -76,7 +76,7 @@ class Machine:
             lift_chance=self.room.lifts_per_h / 3600.0 * TICK_S,
             button_chance=self.room.buttons_per_h / 3600.0 * TICK_S,
             state=self.state,
-            contact=self.found,
+            contact=self.contact,
             amounts=self.amounts,
             marks=self.marks,
             normal=np.zeros(12),
@@ -93,7 +93,7 @@ class Machine:
         self.state[:3] = x, y, heading
         self.state[world.SIGN_L : world.SIGN_R + 1] = 1.0
         self.state[world.COUNT_L : world.COUNT_R + 1] = rng.integers(-30_000, 30_000, 2)
-        self.found[:] = 0.0
+        self.contact[:] = 0.0
         capacity_ah = self.capacity_ah
         self.amounts[:] = 0.0
         self.marks[:] = 0
@@ -144,14 +144,6 @@ class Machine:
         """Press buttons, bits as in packet 18, for 1/6 s."""
         self.marks[tick.BUTTON] = bits
         self.amounts[tick.BUTTON_S] = tick.PRESSED_S
-
-    def save(self) -> State:
-        """Return the machine's state, without the generator."""
-        return attributes(self, *_SAVED)
-
-    def restore(self, state: State) -> None:
-        """Restore a state from `save`."""
-        restore_attributes(self, state, *_SAVED)
 
     @property
     def is_full(self) -> bool:

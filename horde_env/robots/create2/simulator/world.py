@@ -43,7 +43,7 @@ N_STATE = 13
 BUMP_L = 0  # switch of the bumper, 0 or 1
 BUMP_R = 1  # switch of the bumper, 0 or 1
 AHEAD = 2  # distance moved forward in the tick, m
-N_FOUND = 3
+N_CONTACTS = 3
 
 # Columns of `segments`.
 FROM_X = 0  # m

@@ -17,8 +17,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from horde_env._jit import kernel
 from horde_env.backend import Floats
 
@@ -113,11 +111,6 @@ class Scratch(NamedTuple):
 
     lines: Floats  # (N_LINE_ROWS, n)
     along: Floats  # where each meets each of m segments, (m, n); see `cross`
-
-
-def scratch_for(n: int, segments: Floats) -> Scratch:
-    """Return arrays for up to `n` lines of sight."""
-    return Scratch(lines=np.zeros((N_LINE_ROWS, n)), along=np.zeros((len(segments), n)))
 
 
 @kernel
