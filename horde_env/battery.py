@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from horde_env._jit import kernel
-from horde_env.backend import Floats, InfoKey, Ints
+from horde_env.backend import Floats, InfoKey, Ints, State
 from horde_env.robot import RobotSpec
-from horde_env.sim.saving import Saved
 
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
@@ -100,7 +99,7 @@ def read_battery(
         numbers[IS_LOW] = 1.0
 
 
-class BatteryMonitor(Saved):
+class BatteryMonitor:
     """Judges whether the robot must dock: its battery is low, or the dock's charger holds it.
 
     Low is judged with hysteresis from the voltage of the lowest battery, smoothed over 5 s.
@@ -116,7 +115,6 @@ class BatteryMonitor(Saved):
     """
 
     name: ClassVar[str] = "battery"  # in saved states
-    saved = ("numbers",)
 
     def __init__(self, spec: RobotSpec) -> None:
         voltages = _channels_of(spec, "battery_voltage")
@@ -193,6 +191,14 @@ class BatteryMonitor(Saved):
             return {}
         numbers = self.numbers
         return {"battery_low": int(numbers[IS_LOW]), "battery_urgent": int(numbers[IS_URGENT])}
+
+    def save(self) -> State:
+        """Return what later judgements depend on."""
+        return {"numbers": self.numbers.copy()}
+
+    def restore(self, state: State) -> None:
+        """Restore a state from `save`."""
+        self.numbers[:] = state["numbers"]
 
 
 def _channels_of(spec: RobotSpec, group: str) -> list[int]:
