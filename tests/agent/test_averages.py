@@ -422,8 +422,8 @@ def test_the_papers_learner_has_no_averages() -> None:
 
 def test_averages_of_several_rules_have_the_rates_of_their_own_demons() -> None:
     """Each rule's demon that is added at step 60 averages at its own age, not at that of the other rule's first one."""
-    by_rule = {rule: ask(rule, algorithm=rule) for rule in ("td", "gtd")}
-    late = {rule: ask(f"late {rule}", algorithm=rule) for rule in ("td", "gtd")}
+    by_rule = {rule: ask(rule, algorithm=rule) for rule in ("tdrc", "gtd")}
+    late = {rule: ask(f"late {rule}", algorithm=rule) for rule in ("tdrc", "gtd")}
     together = make([*by_rule.values()], "auto", average=HORIZON)
     alone = [make([question], "auto", average=HORIZON) for question in by_rule.values()]
     life = RandomLife(together, *alone)

@@ -400,8 +400,10 @@ def test_two_columns_of_one_name_are_refused_in_any_table(tmp_path: Path) -> Non
 PACKERS = {"gz": gzip.compress, "bz2": bz2.compress}
 
 
-@pytest.mark.parametrize("kind", PACKERS)
-@pytest.mark.parametrize("start", ["x,y\n1,", "x,y\n", '1,"', "", "x\n" * 9])
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [("x,y\n1,", "gz"), ("x,y\n", "gz"), ('1,"', "gz"), ("", "gz"), ("x\n" * 9, "bz2")],
+)
 def test_a_line_without_end_is_refused_before_it_is_read(
     start: str, kind: str, tmp_path: Path
 ) -> None:

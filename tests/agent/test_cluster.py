@@ -517,6 +517,7 @@ def test_learning_waits_for_a_shard_that_is_far_behind(
         assert max(shard.lag for shard in many.shards) <= most + 1
 
 
+@pytest.mark.usefixtures("narrow")
 def test_a_function_that_raises_in_a_shard_raises_here(cluster: LocalCluster) -> None:
     def fails(observation: NDArray[Any], tiles: NDArray[np.int64]) -> float:
         raise ZeroDivisionError("no such sensor")
