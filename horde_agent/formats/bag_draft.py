@@ -123,9 +123,8 @@ def draft_bag_columns(path: Path) -> str:
             channel_lines = _behind_hash(name, channel_lines)
         lines += channel_lines
     if "[[channel]]" not in lines:
-        raise BadInput(
-            f"{path} has no topic with numbers that can be read: {', '.join(unread.values())}"
-        )
+        reasons = ", ".join(unread.values()) or "no message has a finite number"
+        raise BadInput(f"{path} has no topic with numbers that can be read: {reasons}")
     return "\n".join(lines) + "\n"
 
 

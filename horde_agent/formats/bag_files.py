@@ -304,25 +304,13 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # readers of damaged bytes raise anything
-        raise _damage(error) from error
-
-
-def _damage(error: Exception) -> Damage:
-    return Damage(" ".join(str(error).split()) or type(error).__name__)
+        raise Damage(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 def _each(items: Iterable[_T]) -> Iterator[_T]:
     """Yield the items of another package's iterator; raise Damage if it fails, not if the consumer does."""
     with _reading():
-        iterator = iter(items)
-    while True:
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        except Exception as error:
-            raise _damage(error) from error
-        yield item
+        yield from items
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------

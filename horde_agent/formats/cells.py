@@ -79,7 +79,7 @@ def as_seconds(cells: Cells, unit_s: float = 1.0) -> Floats:
         return _seconds_of_dates(cells)
     # Dividing by 1000 is exact to the last digit, multiplying by .001 is not
     seconds = as_numbers(cells) / round(1.0 / unit_s)
-    if cells.dtype.kind == "O":
+    if cells.dtype.kind in "OUT":
         for i in np.flatnonzero(np.isnan(seconds)).tolist():
             seconds[i] = _second_of_date(cells[i])
     return seconds

@@ -247,8 +247,6 @@ def _by_kind(rows: Mapping[str, Cells]) -> _Kinds:
 def _seconds(column: Cells) -> Floats:
     if column.dtype.kind not in "MOUT":
         return np.full(len(column), np.nan)
-    if column.dtype.kind in "UT":
-        column = column.astype(object)
     return cells.as_seconds(column)
 
 

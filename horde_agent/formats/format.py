@@ -14,13 +14,12 @@ from horde_agent.formats.arrays import refuse_twice
 from horde_agent.formats.cells import as_numbers
 from horde_agent.formats.columns import FOUND_FORM, Columns, CsvForm
 from horde_agent.formats.draft import draft_table_columns
-from horde_agent.formats.part import Chunk
+from horde_agent.formats.part import Chunk, lacks
 from horde_agent.formats.tables import Table
 from horde_agent.refusals import BadInput
 
 UNFINISHED = ".unfinished-export"
 """A file in a folder of tables while `horde export` replaces several of them."""
-_MOST_NAMED = 30  # columns in a message
 
 
 class Format(ABC):
@@ -158,20 +157,17 @@ def columns_to_read(file: Path, names: Sequence[str], there: Sequence[str]) -> l
         if name not in there:
             column = name.rpartition("_")[0]
         if column not in there:
-            raise _lacks(file, name, there)
+            raise lacks(str(file), name, there, _header_advice(there))
         columns.append(column)
     refuse_twice(str(file), [name for name in there if name in columns])
     return list(dict.fromkeys(columns))
 
 
-def _lacks(file: Path, name: str, there: Sequence[str]) -> BadInput:
-    advice = ""
+def _header_advice(there: Sequence[str]) -> str:
+    """Return what to do if the names of a file's columns are numbers; empty if they are not."""
     numbers = as_numbers(np.array([text.replace(",", ".") for text in there], dtype=object))
     if there and np.isfinite(numbers).all():
-        advice = (
+        return (
             "; if the first line is a row, write header = false, and name column_0, column_1, ..."
         )
-    names = ", ".join(there[:_MOST_NAMED]) or "none"
-    if len(there) > _MOST_NAMED:
-        names += f" and {len(there) - _MOST_NAMED:,} others"
-    return BadInput(f"{file} has no column {name!r}; there are {names}{advice}")
+    return ""

@@ -110,15 +110,10 @@ def open_minari(data: Any, columns: Path | None = None, *, is_log: bool = False)
 
 def _episodes_in(data: Any, where: str) -> Iterator[Any]:
     """Yield the episodes of a Minari data set; raise BadInput if its files cannot be read."""
-    episodes = iter(data.iterate_episodes())
-    while True:
-        try:
-            episode = next(episodes, None)
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
-            raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())}") from None
-        if episode is None:
-            return
-        yield episode
+    try:
+        yield from data.iterate_episodes()
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())}") from None
 
 
 def _rows_of_episode(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ Chunk = Mapping[str, NDArray[Any]]
 """Columns by name, of cells or of vectors: shape (n_rows,) or (n_rows, n)."""
 
 CHUNK_ROWS = 32_768
+_MOST_NAMED = 30  # columns in a message
 
 
 class Actions(NamedTuple):
@@ -163,7 +164,15 @@ class Part:
         return vectors[:, i]
 
     def _lacks(self, name: str) -> BadInput:
-        return BadInput(f"{self._where} has no column {name!r}; there are {', '.join(self._chunk)}")
+        return lacks(self._where, name, list(self._chunk))
+
+
+def lacks(where: str, name: str, there: Sequence[str], advice: str = "") -> BadInput:
+    """Return the refusal of a column that is not one of those that are there."""
+    names = ", ".join(there[:_MOST_NAMED]) or "none"
+    if len(there) > _MOST_NAMED:
+        names += f" and {len(there) - _MOST_NAMED:,} others"
+    return BadInput(f"{where} has no column {name!r}; there are {names}{advice}")
 
 
 def are_below(numbers: Floats, end: int) -> Bools:
