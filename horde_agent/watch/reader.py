@@ -22,7 +22,7 @@ from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, chec
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
 from horde_agent.refusals import BadInput, imported
-from horde_agent.runs.config import time_name
+from horde_agent.runs.config import refuse_no_run, time_name
 from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import QuestionLine, read_questions
@@ -51,10 +51,7 @@ class RunReader:
         self.folder = folder
         self.live = folder / FOLDER
         self._run = RunFolder(folder)
-        if not folder.is_dir():
-            raise BadInput(
-                f"there is no folder {folder}; name the folder of a run, for example runs/simulator-1"
-            )
+        refuse_no_run(folder)
         if not self._run.config.is_file():
             raise BadInput(
                 f"{folder} contains no run (no config.toml); name a folder made by `horde learn`"

@@ -21,7 +21,7 @@ from horde_agent.html import section
 from horde_agent.life.timing import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import read_settings, time_name
+from horde_agent.runs.config import read_settings, refuse_no_run, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
@@ -113,8 +113,7 @@ def write_report(path: Path) -> Path:
 
 
 def _check_folder(folder: RunFolder) -> None:
-    if not os.path.isdir(folder.path):
-        raise BadInput(f"{folder.path} contains no finished run: the folder does not exist")
+    refuse_no_run(folder.path)
     as_who = {}
     if os.access in os.supports_effective_ids:
         as_who = {"effective_ids": True}

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from horde_agent.cluster import ShardLost
 from horde_agent.life.life import Life, LifeHooks
@@ -34,10 +34,15 @@ _LATE = (
 )
 _LARGE_BYTES = 500_000_000  # of a snapshot that takes seconds to write
 
-_Copy = tuple[int, State, dict[str, Any]]
-"""Step, state and facts of a snapshot."""
-
 _log = logging.getLogger(__name__)
+
+
+class _Copy(NamedTuple):
+    """What a snapshot is written from."""
+
+    step: int
+    state: State
+    facts: dict[str, Any]
 
 
 class SnapshotWriter(LifeHooks):
@@ -133,7 +138,7 @@ class SnapshotWriter(LifeHooks):
         self._taken_at = time.monotonic()
         self._join()
         self._thread = threading.Thread(
-            target=self._write, args=self._copied(learner), name="keeping", daemon=True
+            target=self._write, args=(self._copied(learner),), name="keeping", daemon=True
         )
         self._thread.start()
 
@@ -155,10 +160,10 @@ class SnapshotWriter(LifeHooks):
         self._last = None
         self._join()
         if last is not None:
-            n_bytes = sum(array.nbytes for array in last[1].values())
+            n_bytes = sum(array.nbytes for array in last.state.values())
             if n_bytes > _LARGE_BYTES:
                 _log.warning("writing a snapshot of %.1f GB; the robot is stopped", n_bytes / 1e9)
-            self._write(*last)
+            self._write(last)
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -186,10 +191,12 @@ class SnapshotWriter(LifeHooks):
             facts["recording"] = self._recorder.header  # for `repair`
         if self._run.shards is not None:
             facts["entry"] = self._run.shards.at
-        return learner.steps, state, facts
+        return _Copy(learner.steps, state, facts)
 
-    def _write(self, step: int, state: State, facts: dict[str, Any]) -> None:
+    def _write(self, copy: _Copy) -> None:
         """Write a snapshot, after the record up to it; if the disk is full, log a warning and continue."""
+        step = copy.step
+        facts = copy.facts
         folder = self._run.folder
         shards = self._run.shards
         try:
@@ -202,16 +209,12 @@ class SnapshotWriter(LifeHooks):
                 return
             if shards is not None:
                 shards.wait_for_snapshot(facts["entry"])
-            snapshots.write(folder.checkpoint, step, state, facts)
+            snapshots.write(folder.checkpoint, step, copy.state, facts)
             if shards is not None:
                 shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
         except (RecordLost, OSError, ShardLost) as error:
-            why: str | None = None
-            if isinstance(error, ShardLost):
-                why = error.why
-            else:
-                why = error.strerror
+            why = error.why if isinstance(error, ShardLost) else error.strerror
             _log.warning(
                 "the snapshot at step %d cannot be written (%s); the previous one is kept",
                 step,

@@ -18,8 +18,7 @@ from horde_agent.record.segments import (
     record_files,
     started_files,
 )
-from horde_agent.refusals import BadInput
-from horde_agent.runs.config import read_config
+from horde_agent.runs.config import read_config, refuse_no_run
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
@@ -45,9 +44,8 @@ def examine(path: Path, make_env: MakeEnv) -> list[FileFinding]:
     Raises:
         BadInput: If there is no run.
     """
+    refuse_no_run(path)
     folder = RunFolder(path)
-    if not folder.config.is_file() and not folder.log.is_dir():
-        raise BadInput(f"{path} contains no run: it has neither config.toml nor log/")
     examination = Examination(folder, make_env)
     with folder.locked():
         for check in CHECKS:
