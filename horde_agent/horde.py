@@ -29,7 +29,6 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learner import ShardStatus
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
-    NEWCOMER,
     SEPARATE_TRACES,
     DemonMapping,
     Engine,
@@ -58,6 +57,7 @@ from horde_agent.learning.rupee import RUPEE, rupee_config
 from horde_agent.learning.signals import SignalMaker, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
+from horde_agent.learning.stored import NEWCOMER, Stored
 from horde_agent.learning.values import Cumulants, Observation, Transition, largest_decay
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.saving import State, inner, nested, text, untext
@@ -143,7 +143,6 @@ class Horde:
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._current = CurrentStates()
         self._engine = self._new_engine()
-        self._divergence = DivergenceMonitor(self.names)
         self._rarity: FeatureRarity | None = None
         if self.config.rarity:
             self._rarity = FeatureRarity(n_features)
@@ -314,7 +313,7 @@ class Horde:
             return
         self.catch_up()
         self._engine.select_stream(stream)
-        self._readout.following.select_stream(stream, before=self.stream)
+        self._readout.following.select_stream(stream)
         self._current.select(stream)
         if self._engine.flags:
             self._handle_flags()
@@ -729,7 +728,7 @@ class Horde:
         for horde in alike:
             for name, why in reasons.items():
                 demon = self.names.index(name)
-                is_new = horde._divergence.mark_diverged(demon, why)
+                is_new = horde._divergence.note(demon, why)
                 if is_new:
                     horde._mark_diverged(demon)
         makers = [horde._maker for horde in others]
@@ -742,23 +741,14 @@ class Horde:
 
     def state(self) -> State:
         """Return copies of the complete state, as arrays by name; queued steps stay queued."""
-        rarity: State = {}
-        if self._rarity is not None:
-            rarity = self._rarity.state()
+        facts = {
+            "made_plain": text(sorted(self._engine.made_plain)),
+            "unchecked": text([q.name for q in self._unchecked]),
+            "n_updates_apart": np.array(self._n_updates_apart),
+        }
+        parts = {name: part.state() for name, part in self._parts.items()}
         return nested(
-            readout=self._readout.state(),
-            rarity=rarity,
-            engine=self._engine.state(),
-            ratios=_copies(self._ratios.persistent()),
-            signals=_copies(self._maker.persistent()),
-            divergence=self._divergence.state(),
-            current=self._current.selected_state(),
-            streams=self._current.streams_state(),
-            facts={
-                "made_plain": text(sorted(self._engine.made_plain)),
-                "unchecked": text([q.name for q in self._unchecked]),
-                "n_updates_apart": np.array(self._n_updates_apart),
-            },
+            facts=facts, engine=self._engine.state(), current=self._current.saved(), **parts
         )
 
     def restore(self, state: State) -> None:
@@ -770,16 +760,25 @@ class Horde:
         if made_plain != self._engine.made_plain:
             self._engine = self._new_engine(made_plain)
         self._engine.restore(inner(state, "engine"))
-        self._readout.restore(inner(state, "readout"))
-        _overwrite(self._ratios.persistent(), inner(state, "ratios"))
-        _overwrite(self._maker.persistent(), inner(state, "signals"))
-        self._divergence.restore(inner(state, "divergence"))
-        if self._rarity is not None:
-            self._rarity.restore(inner(state, "rarity"))
-        self._current.restore(inner(state, "current"), inner(state, "streams"))
+        self._current.restore(inner(state, "current"))
+        for name, part in self._parts.items():
+            part.restore(inner(state, name))
         self._n_updates_apart = int(state["facts/n_updates_apart"])
         unchecked = set(untext(state["facts/unchecked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unchecked)
+
+    @property
+    def _parts(self) -> dict[str, Stored]:
+        """What is stored beside the engine and the current states, by name."""
+        parts: dict[str, Stored] = {
+            "ratios": self._ratios,
+            "signals": self._maker,
+            "divergence": self._divergence,
+            **self._readout.parts,
+        }
+        if self._rarity is not None:
+            parts["rarity"] = self._rarity
+        return parts
 
     # ---- skips and divergence --------------------------------------------------------------------
 
@@ -808,7 +807,7 @@ class Horde:
     def _mark_all_diverged(self, reasons: dict[int, str], step: int) -> None:
         """Mark demons, and those about a policy that one of them finds, as diverged; keep each one's first reason."""
         for demon, why in reasons.items():
-            is_new = self._divergence.mark_diverged(demon, f"{why} (learning step {step:,})")
+            is_new = self._divergence.note(demon, f"{why} (learning step {step:,})")
             if not is_new:
                 continue
             self._mark_diverged(demon)
@@ -867,6 +866,7 @@ class Horde:
         )
         self.questions = questions
         self.names = [q.name for q in questions]
+        self._divergence = DivergenceMonitor(self.names)
         self.n_demons = len(questions)
         self._largest_decay = max(largest_decay(questions), self._share.largest_decay)
         self._algorithms = rules_of(questions, self.config)
@@ -876,28 +876,30 @@ class Horde:
     ) -> None:
         """Continue with other questions; `old_index` is as in `DemonMapping`."""
         self.catch_up()
-        previous = self._maker
-        previous_ratios = self._ratios
-        previous_readout = self._readout
+        maker = self._maker
+        ratios = self._ratios
+        readout = self._readout
+        divergence = self._divergence
+        groups = self._groups
         n_updates = self.n_updates
-        cohort = self._groups.cohort
+        cohort = groups.cohort
         is_new = old_index == NEWCOMER
         self._set_questions(questions, np.where(is_new, int(cohort.max()) + 1, cohort[old_index]))
         self._unchecked = unchecked
-        maker = self._maker
         self._share = self._share._replace(layouts={})
-        maker.copy_from(previous, old_index)
-        self._ratios.copy_from(previous_ratios, old_index)
+        earlier = self._groups.earlier(groups, old_index)
+        self._maker.carry_over(maker, earlier)
+        self._ratios.carry_over(ratios, earlier)
+        self._divergence.carry_over(divergence, earlier)
+        self._readout.carry_over(readout, earlier, divergence.n_steps)
         self._n_updates_apart += n_updates - self.n_updates
-        self._readout.copy_from(previous_readout, old_index, self._divergence.n_steps)
         latest_rarity = None
         if self._rarity is not None:
             latest_rarity = self._rarity.latest
         self._engine.rearrange(
             self._mapping(old_index), self._current.tiles(), {}, rarity=latest_rarity
         )
-        self._engine.set_bounds(maker.arrays.bound)
-        self._divergence.rearrange(old_index, self.names)
+        self._engine.set_bounds(self._maker.arrays.bound)
 
     def _new_engine(self, made_plain: Collection[str] = ()) -> MixedEngine:
         """Return an engine without weights; rules in `made_plain` get the plain engine."""
@@ -943,17 +945,6 @@ class Horde:
         if not self._engine.n_waiting:
             self._readout.mark_processed()
         return prediction
-
-
-def _copies(arrays: State) -> State:
-    """Return copies of arrays by name."""
-    return {name: array.copy() for name, array in arrays.items()}
-
-
-def _overwrite(arrays: State, saved: State) -> None:
-    """Write what `_copies` returned into the arrays of the same names."""
-    for name, values in saved.items():
-        arrays[name][...] = values
 
 
 def check_size(n_features: int, n_active: int, mode: str) -> None:

@@ -26,11 +26,12 @@ step, as the limit of many small ones. The shift is this program's own.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from horde_agent.learning.engine import NEWCOMER
-from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Floats, Integers
+from horde_agent.learning.stored import DEMON, Field, Fields, Stored
+from horde_agent.types import Floats
 
 DECAY = 4
 """Power of the step that is a step's share in the average: eta."""
@@ -48,10 +49,9 @@ N_SAMPLES = 8
 """Samples that the shift is a mean of, about."""
 SAMPLES_PER_SAMPLE = 8
 """Samples so far over those of the mean, until these are `N_SAMPLES`."""
-_STATE = ("born_at", "averaged_at", "next_at", "restarted_at", "sample_at", "shift", "n_samples")
 
 
-class WeightAverages:
+class WeightAverages(Stored):
     """When the averages of a Horde's demons move toward their weights, by how much, and their shifts.
 
     All demons move at the same steps, which do not depend on the demons: shards then process queued
@@ -71,6 +71,17 @@ class WeightAverages:
         shift: What is added to each demon's averaged prediction, d, shape (n_demons,).
         n_samples: Number of samples of each shift, shape (n_demons,).
     """
+
+    FIELDS: ClassVar[Fields] = {
+        "born_at": Field(DEMON),
+        "averaged_at": Field(),
+        "next_at": Field(),
+        "restarted_at": Field(),
+        "sample_at": Field(),
+        "has_average": Field(DEMON),
+        "shift": Field(DEMON, diverged=0.0),
+        "n_samples": Field(DEMON),
+    }
 
     def __init__(self, horizon: float, n_demons: int) -> None:
         self._horizon = horizon
@@ -97,7 +108,7 @@ class WeightAverages:
         of_horizon = -np.expm1(-(age - age_before) / self._horizon)
         rates = np.where(age > 0, np.maximum(of_decay, of_horizon), 0.0)
         self.averaged_at = now
-        self.has_average = self.born_at < now
+        self.has_average[:] = self.born_at < now
         interval = max((now - self.restarted_at) // STEPS_PER_AVERAGE, BATCH)
         self.next_at = self._after(now, interval)
         return np.asarray(rates)
@@ -129,26 +140,6 @@ class WeightAverages:
         self.sample_at = _next_sample(self.next_at)
         self.shift[:] = 0.0
         self.n_samples[:] = 0
-
-    def rearrange(self, old_index: Integers, now: int) -> None:
-        """Continue with other demons at learning step `now`.
-
-        `old_index`, of shape (n_demons,), is as in `DemonMapping`.
-        """
-        is_new = old_index == NEWCOMER
-        self.born_at = np.where(is_new, now, self.born_at[old_index])
-        self.has_average = self.born_at < self.averaged_at
-        self.shift = np.where(is_new, 0.0, self.shift[old_index])
-        self.n_samples = np.where(is_new, 0, self.n_samples[old_index])
-
-    def state(self) -> State:
-        """Return copies of the state, by name."""
-        return attributes(self, *_STATE)
-
-    def restore(self, state: State) -> None:
-        """Restore a state of the same demons."""
-        put_back(self, state, *_STATE)
-        self.has_average = self.born_at < self.averaged_at
 
 
 def _next_sample(now: int) -> int:

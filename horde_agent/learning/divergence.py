@@ -13,17 +13,15 @@ or if a finite signal exceeds the range of the engine's dtype.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 
-from horde_agent.learning.engine import NEWCOMER
-from horde_agent.saving import State, attributes, put_back, text, untext
-from horde_agent.types import Bools, Floats, Integers
-
-_STATE = ("n_steps", "somebody_skips", "is_skipping", "n_skipped")
+from horde_agent.learning.stored import DEMON, Earlier, Field, Fields, Stored
+from horde_agent.types import Bools, Floats
 
 
-class DivergenceMonitor:
+class DivergenceMonitor(Stored):
     """Skipped steps and divergence of the demons with these names.
 
     Attributes:
@@ -35,6 +33,16 @@ class DivergenceMonitor:
         reasons: Reasons of divergence, by name.
     """
 
+    FIELDS: ClassVar[Fields] = {
+        "n_steps": Field(),
+        "somebody_skips": Field(),
+        "is_diverged": Field(DEMON),
+        "is_skipping": Field(DEMON),
+        "n_skipped": Field(DEMON),
+        "reasons": Field(),
+        "_first_skips": Field(),
+    }
+
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
         self.n_steps = 0
@@ -45,32 +53,12 @@ class DivergenceMonitor:
         self.reasons: dict[str, str] = {}
         self._first_skips: dict[str, str] = {}
 
-    def rearrange(self, old_index: Integers, names: Sequence[str]) -> None:
-        """Add and remove demons; `old_index`, (n_demons,), is as in `engine.DemonMapping`."""
-        is_new = old_index == NEWCOMER
-        staying = {self.names[i] for i in old_index[~is_new]}
+    def carry_over(self, before: Self, earlier: Earlier) -> None:
+        """Continue what remaining demons have, and forget the reasons of those that are gone."""
+        super().carry_over(before, earlier)
         for texts in (self.reasons, self._first_skips):
-            for name in texts.keys() - staying:
+            for name in texts.keys() - set(self.names):
                 del texts[name]
-        self.is_diverged = ~is_new & self.is_diverged[old_index]
-        self.is_skipping = ~is_new & self.is_skipping[old_index]
-        self.n_skipped = np.where(is_new, 0, self.n_skipped[old_index])
-        self.names = names
-
-    def state(self) -> State:
-        """Return the complete state, by name."""
-        return attributes(self, *_STATE) | {
-            "is_diverged": self.is_diverged.copy(),
-            "reasons": text(self.reasons),
-            "first_skips": text(self._first_skips),
-        }
-
-    def restore(self, state: State) -> None:
-        """Restore a state of the same demons."""
-        put_back(self, state, *_STATE)
-        self.is_diverged = state["is_diverged"].copy()
-        self.reasons = untext(state["reasons"])
-        self._first_skips = untext(state["first_skips"])
 
     def begin_step(self) -> None:
         """Clear the skips of the previous step."""
@@ -88,8 +76,8 @@ class DivergenceMonitor:
         self.is_skipping |= new
         self.somebody_skips |= bool(new.any())
 
-    def mark_diverged(self, demon: int, why: str) -> bool:
-        """Mark a demon as diverged; return True if it is new. Only the first reason is kept."""
+    def note(self, demon: int, why: str) -> bool:
+        """Note that a demon diverged; return True if it is new. Only the first reason is kept."""
         is_first = not self.is_diverged[demon]
         if is_first:
             self.is_diverged[demon] = True

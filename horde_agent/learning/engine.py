@@ -7,8 +7,7 @@ names: the Horde first computes the signals. All inputs and outputs are in the o
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.rarity import Rarity
-from horde_agent.saving import State, inner, nested
+from horde_agent.learning.stored import NEWCOMER
+from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
 SMALLEST_SHARED_WORK = 50_000  # weights per pass below which one thread is used
@@ -35,11 +35,11 @@ SEPARATE_TRACES = (
     "several streams need separate traces, which only the plain engine stores: create the Horde with "
     'config=LearnerConfig(engine="plain")'
 )
-NEWCOMER = -1
 WeightsName = Literal["theta", "average"]
 """Weights that an engine can predict from: the latest, or their averages."""
 NumberName = Literal["td_error", "mspbe", "max_trace", "alpha"]
 """Numbers of each demon that can be read: `EngineResults.numbers`."""
+NO_TILES = np.zeros(0, dtype=np.int64)
 NO_VECTOR_ESTIMATE = (
     "no vector MSPBE estimate is computed: set vector_mspbe=True, and a rule that has w"
 )
@@ -224,26 +224,6 @@ def check_weights(theta: Reals, shape: tuple[int, int], dtype: np.dtype[Any]) ->
             f"theta must be finite, and at most {max_finite(dtype):.3g}, as much as {dtype} can hold; theta[{demon}, "
             f"{feature}] is {theta[demon, feature]}"
         )
-
-
-def streams_state(selected: int, others: Mapping[int, State]) -> State:
-    """Return the number of the selected stream and copies of the states of the others; nothing if there are none."""
-    if not others:
-        return {}
-    states = {
-        f"stream{k}": {name: array.copy() for name, array in of.items()} for k, of in others.items()
-    }
-    return {"stream": np.array(selected), **nested(**states)}
-
-
-def restored_streams(state: State) -> tuple[int, dict[int, State]]:
-    """Return the arguments of `streams_state` from a state that contains its result."""
-    numbers = {int(found[1]) for found in map(re.compile(r"stream(\d+)/").match, state) if found}
-    states = {
-        k: {name: np.array(a) for name, a in inner(state, f"stream{k}").items()}
-        for k in sorted(numbers)
-    }
-    return int(state.get("stream", 0)), states
 
 
 def fault(

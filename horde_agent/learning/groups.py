@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.gvf import GVF
-from horde_agent.learning.engine import NEWCOMER
+from horde_agent.learning.stored import DEMON, GROUP, NEWCOMER, POLICY, Earlier
 from horde_agent.learning.values import identity, number
 from horde_agent.types import Integers
 
@@ -26,16 +26,18 @@ class TraceGroups(NamedTuple):
         """Policy of each demon, shape (d,)."""
         return np.asarray(self.policy[self.group])
 
-    def earlier(self, before: TraceGroups, old_index: Integers) -> Integers:
-        """Return the group that each group was, (n_groups,), or `before.policy.size` if its demons are new.
+    def earlier(self, before: TraceGroups, old_index: Integers) -> Earlier:
+        """Return the index that each demon, group and policy had before demons were added or removed.
 
-        `before` are the groups before demons were added or removed; `old_index`, shape (d,), is as in
-        `DemonMapping`.
+        `before` are the groups then; `old_index`, shape (d,), is as in `DemonMapping`.
         """
         stays = old_index != NEWCOMER
-        earlier = np.full(self.policy.size, before.policy.size)
-        earlier[self.group[stays]] = before.group[old_index[stays]]
-        return earlier
+        group = np.full(self.policy.size, NEWCOMER)
+        group[self.group[stays]] = before.group[old_index[stays]]
+        has_stayed = group != NEWCOMER
+        policy = np.full(int(self.policy.max()) + 1, NEWCOMER)
+        policy[self.policy[has_stayed]] = before.policy[group[has_stayed]]
+        return {DEMON: old_index, GROUP: group, POLICY: policy}
 
 
 def trace_groups(questions: Sequence[GVF], cohort: Integers) -> TraceGroups:

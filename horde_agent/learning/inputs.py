@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.kernels import checks
-from horde_agent.learning.engine import restored_streams, streams_state
+from horde_agent.learning.engine import NO_TILES
 from horde_agent.learning.ratios import n_actions_of
+from horde_agent.learning.stored import copies, restored_streams
 from horde_agent.learning.values import Observation
-from horde_agent.saving import State
+from horde_agent.saving import State, nested
 from horde_agent.types import Tiles
 
-NO_TILES = np.zeros(0, dtype=np.int64)
 _RAREST = 1e-30  # smallest probability of an action: its inverse is finite in float32
 
 
@@ -155,35 +155,22 @@ class CurrentStates:
         states = {**self._other_states, self.stream: self.state}
         return {stream: state[1] for stream, state in states.items() if state is not None}
 
-    def selected_state(self) -> State:
-        """Return copies of the arrays of the selected stream's state, by name; none if it has not begun."""
-        return {name: array.copy() for name, array in _named(self.state).items()}
+    def saved(self) -> State:
+        """Return the number of the selected stream, and copies of the states of all streams that have begun."""
+        states: dict[int, State] = {}
+        for stream, state in {**self._other_states, self.stream: self.state}.items():
+            if state is not None:
+                states[stream] = {"observation": state[0], "tiles": state[1]}
+        in_all = {f"stream{k}": copies(state) for k, state in states.items()}
+        return {"stream": np.array(self.stream), **nested(**in_all)}
 
-    def streams_state(self) -> State:
-        """Return the number of the selected stream and copies of the states of the others."""
-        other_states = {stream: _named(state) for stream, state in self._other_states.items()}
-        return streams_state(self.stream, other_states)
-
-    def restore(self, selected_state: State, streams: State) -> None:
-        """Restore the results of `selected_state` and `streams_state`."""
-        self.state = None
-        if selected_state:
-            observation = selected_state["observation"].copy()
-            tiles = selected_state["tiles"].copy()
-            self.state = (observation, tiles)
-        self.stream, other_states = restored_streams(streams)
+    def restore(self, saved: State) -> None:
+        """Restore the result of `saved`."""
+        self.stream, states = restored_streams(saved)
         self._other_states = {
-            stream: (arrays["observation"], arrays["tiles"])
-            for stream, arrays in other_states.items()
+            stream: (arrays["observation"], arrays["tiles"]) for stream, arrays in states.items()
         }
-
-
-def _named(state: tuple[Observation, Tiles] | None) -> State:
-    """Return the arrays of a state by name; none if the stream has not begun or has ended."""
-    if state is None:
-        return {}
-    observation, tiles = state
-    return {"observation": observation, "tiles": tiles}
+        self.state = self._other_states.pop(self.stream, None)
 
 
 def _the_one(value: Any) -> float:

@@ -15,7 +15,6 @@ import numpy as np
 from horde_agent.kernels.checks import TAIL_TOO_LONG, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.engine import (
-    NEWCOMER,
     SEPARATE_TRACES,
     DemonMapping,
     Engine,
@@ -35,6 +34,7 @@ from horde_agent.learning.rules import (
 )
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import ShardLayout
+from horde_agent.learning.stored import NEWCOMER
 from horde_agent.saving import State, inner, nested
 from horde_agent.types import Floats, Integers, Reals, Tiles
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -43,13 +43,9 @@ from horde_agent.kernels.offsets import (
     NO_SOURCE,
     OffsetArrays,
 )
-from horde_agent.learning.engine import NEWCOMER
-from horde_agent.saving import State, attributes, put_back
+from horde_agent.learning.stored import DEMON, Field, Fields, Stored
 from horde_agent.types import Bools, Floats, Integers
 
-_OF_READINGS = ("n_readings", "total", "ends", "lowest", "highest", "is_rounded")
-_OF_DEMONS = ("value", "added", "outcome", "is_frozen", *_OF_READINGS)
-_FLAGS = ("at_end", "is_moving", "is_unread")
 # Steps of float32 in the spread of readings; below it, rounding is a part of their variance
 _LEAST_STEPS = 16.0
 
@@ -68,7 +64,7 @@ class Slots(NamedTuple):
     cumulant: Integers
 
 
-class Offsets:
+class Offsets(Stored):
     """The offsets of the demons with these questions.
 
     Args:
@@ -88,6 +84,22 @@ class Offsets:
             observation, shape (n_demons,).
         arrays: What the kernels read and write.
     """
+
+    FIELDS: ClassVar[Fields] = {
+        "arrays/value": Field(DEMON),
+        "arrays/added": Field(DEMON, diverged=0.0),
+        "arrays/outcome": Field(DEMON),
+        "arrays/is_frozen": Field(DEMON, diverged=True),
+        "arrays/n_readings": Field(DEMON),
+        "arrays/total": Field(DEMON),
+        "arrays/ends": Field(DEMON),
+        "arrays/lowest": Field(DEMON),
+        "arrays/highest": Field(DEMON),
+        "arrays/is_rounded": Field(DEMON),
+        "at_end": Field(),
+        "is_moving": Field(is_carried=False),
+        "is_unread": Field(is_carried=False),
+    }
 
     def __init__(
         self, questions: Sequence[GVF], offset: float | str, cohort: Integers, max_finite: float
@@ -235,23 +247,10 @@ class Offsets:
                 int(_LEAST_STEPS),
             )
 
-    def mark_diverged(self, demon: int) -> None:
-        """Add nothing to the predictions of a demon that diverged."""
-        self.arrays.is_frozen[demon] = True
-        self._write_added()
-
     def _write_added(self) -> None:
         self.arrays.added[:] = np.where(self.arrays.is_frozen, 0.0, self.arrays.value)
 
-    # ---- several Hordes, other demons, state ------------------------------------------------------------------------
-
-    def copy_from(self, before: Offsets, old_index: Integers) -> None:
-        """Copy the offsets of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        is_old = old_index != NEWCOMER
-        for name in _OF_DEMONS:
-            values = getattr(self.arrays, name)
-            values[is_old] = getattr(before.arrays, name)[old_index[is_old]]
-        self.at_end = before.at_end
+    # ---- several Hordes -------------------------------------------------------------------------------------------
 
     def average(self, others: Sequence[Offsets]) -> None:
         """Average the estimates of several Hordes of the same demons, in place."""
@@ -267,16 +266,6 @@ class Offsets:
             arrays.n_readings[:] = n_readings
             arrays.value[is_known] = total[is_known] / ends[is_known]
             offsets._write_added()
-
-    def state(self) -> State:
-        """Return copies of the state, by name."""
-        return attributes(self.arrays, *_OF_DEMONS) | attributes(self, *_FLAGS)
-
-    def restore(self, state: State) -> None:
-        """Restore a state of the same demons."""
-        for name in _OF_DEMONS:
-            getattr(self.arrays, name)[:] = state[name]
-        put_back(self, state, *_FLAGS)
 
 
 def checked_offsets(

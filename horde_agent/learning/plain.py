@@ -13,8 +13,9 @@ It stores theta', w', e' and m' = sqrt(S) m. If S changes, weights and traces st
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from horde_agent.kernels.trace_rules import next_lambda
 from horde_agent.kernels.vectors import pack
 from horde_agent.learning.engine import (
     LARGEST_STEP,
+    NO_TILES,
     NO_VECTOR_ESTIMATE,
     SMALLEST_SHARED_WORK,
     DemonMapping,
@@ -36,16 +38,15 @@ from horde_agent.learning.engine import (
     fault,
     max_finite,
     no_stream,
-    restored_streams,
-    streams_state,
 )
 from horde_agent.learning.rarity import Rarity
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
 from horde_agent.learning.span_storage import prefault
-from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.learning.stored import DEMON, Field, Fields, Stored, Streams, fill
+from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Reals
 
-_NUMBERS = [
+_NUMBERS = (
     "prediction",
     "td_error",
     "mspbe",
@@ -56,8 +57,7 @@ _NUMBERS = [
     "alpha",
     "alpha_w",
     "bound",
-]  # of each
-_OWN_STATE = ("_n_steps", "latest", "latest_averaged")
+)  # of each
 
 
 def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: int = 1) -> Demons:
@@ -89,7 +89,7 @@ def new_demons(config: LearnerConfig, n_demons: int, n_weights: int, n_actions: 
     )
 
 
-class PlainEngine:
+class PlainEngine(Stored):
     """The plain engine: demons learn independently from one stream of features.
 
     Args:
@@ -108,11 +108,37 @@ class PlainEngine:
     Attributes:
         latest: theta.phi at the latest state, float64, shape (n_demons,).
         latest_averaged: theta_bar.phi there; 0 without averages.
-        stream: Number of the selected stream.
+        streams: What belongs to the other streams.
 
     Source: Maei (2011); White, Modayil & Sutton (2012). The equations: `kernels/rules/gtd.py`.
     """
 
+    FIELDS: ClassVar[Fields] = {
+        "_demons/theta": Field(DEMON, diverged=0.0),
+        "_demons/vectors": Field(DEMON, at=1, diverged=0.0),  # each stream has its traces
+        "_demons/numbers": Field(DEMON, at=1, diverged=0.0),  # and numbers of the trace
+        "_demons/m": Field(DEMON, diverged=0.0),
+        "_demons/average": Field(DEMON, diverged=0.0),
+        "_demons/alive": Field(DEMON, diverged=False, of_stream=True),
+        "_demons/prediction": Field(DEMON, diverged=0.0),
+        "_demons/td_error": Field(DEMON, diverged=0.0),
+        "_demons/mspbe": Field(DEMON, diverged=0.0),
+        "_demons/max_trace": Field(DEMON),
+        "_demons/largest_gain": Field(DEMON, diverged=0.0),
+        "_demons/gamma_t": Field(DEMON, of_stream=True),
+        "_demons/lam_t": Field(DEMON, of_stream=True),
+        "_demons/alpha": Field(DEMON, diverged=0.0),
+        "_demons/alpha_w": Field(DEMON, diverged=0.0),
+        "_demons/bound": Field(DEMON),
+        "_demons/flagged": Field(DEMON),
+        "_demons/root": Field(),
+        "_is_diverged": Field(DEMON, diverged=True),
+        "latest": Field(DEMON, diverged=0.0),
+        "latest_averaged": Field(DEMON, diverged=0.0),
+        "_tiles": Field(),  # each stream has its own
+        "_n_steps": Field(),
+    }
+    streams: Streams
     n_waiting = 0
     can_merge = True
 
@@ -139,20 +165,13 @@ class PlainEngine:
             policy = np.arange(int(group.max()) + 1)
         if cumulant is None:
             cumulant = np.arange(group.size)
-        self._set_groups(group, policy, cumulant)
-        self._demons = self._allocate(self.n_demons)
         self._packed: Any = None  # the arrays `_packed_of` in native form
         self._packed_of: Demons | None = None
+        self._tiles: NDArray[Any] = NO_TILES  # of the current state
+        self.streams = Streams()
+        self._set_demons(group, policy, cumulant, alpha, alpha_w)
+        self._phi = self._features(self._tiles)
         prefault(*(a.ravel() for a in (self._demons.theta, self._demons.vectors, self._demons.m)))
-        self._demons.alpha[:] = alpha
-        self._demons.alpha_w[:] = alpha_w
-        self._demons.bound[:] = max_finite(self.dtype)
-        self._is_diverged = np.zeros(self.n_demons, dtype=bool)
-        self._phi = self._features(np.zeros(0, dtype=np.int64))
-        self.stream = 0
-        self._streams: dict[int, State] = {}  # what `_of_stream` returns of the others
-        self.latest: Floats = np.zeros(self.n_demons)
-        self.latest_averaged: Floats = np.zeros(self.n_demons)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
@@ -176,14 +195,32 @@ class PlainEngine:
         """Number of threads of a pass over all weights: one for few weights, otherwise all (0)."""
         return int(self._demons.theta.size < SMALLEST_SHARED_WORK)
 
-    def _set_groups(self, group: Integers, policy: Integers, cumulant: Integers) -> None:
-        self.n_demons = group.size
+    @property
+    def stream(self) -> int:
+        """Number of the selected stream."""
+        return self.streams.selected
+
+    def _set_demons(
+        self,
+        group: Integers,
+        policy: Integers,
+        cumulant: Integers,
+        alpha: float | Floats,
+        alpha_w: float | Floats,
+    ) -> None:
+        """Make new demons, with zero weights and traces."""
         self._group = group
         self._policy = policy
         self._cumulant = cumulant
-
-    def _allocate(self, n_demons: int) -> Demons:
-        return new_demons(self.config, n_demons, self._n_actions * self.n_features, self._n_actions)
+        self.n_demons = group.size
+        n_weights = self._n_actions * self.n_features
+        self._demons = new_demons(self.config, self.n_demons, n_weights, self._n_actions)
+        self._demons.alpha[:] = alpha
+        self._demons.alpha_w[:] = alpha_w
+        self._demons.bound[:] = max_finite(self.dtype)
+        self._is_diverged = np.zeros(self.n_demons, dtype=bool)
+        self.latest: Floats = np.zeros(self.n_demons)
+        self.latest_averaged: Floats = np.zeros(self.n_demons)
 
     def _features(self, tiles: NDArray[Any]) -> Phi:
         """Return a feature vector from active features, integers, or from all values, shape (n_features,)."""
@@ -208,7 +245,7 @@ class PlainEngine:
         demons.vectors[demons.n_weights :] = 0
         demons.numbers[demons.n_numbers :] = 0
         demons.alive[:] = False
-        return self._move_to(self._features(tiles))
+        return self._move_to(tiles, self._features(tiles))
 
     def learn(self, tiles: NDArray[Any], signals: Signals, *, is_last: bool = False) -> Floats:
         """Learn from a transition, and return the predictions theta_{t+1}.phi_{t+1} at the latest completed step.
@@ -253,15 +290,20 @@ class PlainEngine:
             self._parameters, self._native, self._phi, phi, skips, parts, n_threads=self._n_threads
         )
         self._check_some_demons()
-        return self._move_to(phi)
+        return self._move_to(tiles, phi)
 
-    def _move_to(self, phi: Phi) -> Floats:
-        """Make `phi` the current feature vector, and return the predictions."""
+    def _move_to(self, tiles: NDArray[Any], phi: Phi) -> Floats:
+        """Make `tiles`, as in `begin`, with features `phi` the current state, and return the predictions there."""
+        self._tiles = np.array(tiles)
         self._phi = phi
-        self.latest = self._values(phi, self._demons.theta)
+        return self._read_again()
+
+    def _read_again(self) -> Floats:
+        """Compute the predictions at the current state again, and return them."""
+        self.latest = self._values(self._phi, self._demons.theta)
         self._demons.prediction[:] = self.latest
         if self._demons.average.size:
-            self.latest_averaged = self._values(phi, self._demons.average)
+            self.latest_averaged = self._values(self._phi, self._demons.average)
         return self.latest
 
     def _check_some_demons(self) -> None:
@@ -288,13 +330,11 @@ class PlainEngine:
         ratio = demons.root / root
         for weights in (demons.theta, demons.average, *demons.vectors[: demons.n_weights]):
             weights *= ratio.astype(self.dtype)
-        stream_traces = [of_stream["vectors"] for of_stream in self._streams.values()]
+        stream_traces = [others["_demons/vectors"] for others in self.streams.others.values()]
         for traces in (demons.m, *demons.vectors[demons.n_weights :], *stream_traces):
             traces /= ratio.astype(self.dtype)
         demons.root[:] = root
-        self._phi = self._features(self._phi.feature)
-        for of_stream in self._streams.values():
-            of_stream["value"] = root[of_stream["feature"]]
+        self._phi = self._features(self._tiles)
 
     def _of_features(self, weights: Reals) -> Reals:
         """Return weights, (..., n_features), from their stored form."""
@@ -342,7 +382,7 @@ class PlainEngine:
         change = self._demons.theta - average
         change *= rates.astype(self.dtype)[:, None]
         average += change
-        self._move_to(self._phi)
+        self._read_again()
 
     def numbers(self, name: NumberName) -> Floats:
         """Return a number of each demon, shape (n_demons,): `EngineResults.numbers`."""
@@ -407,33 +447,6 @@ class PlainEngine:
         arrays.flagged[:] = False
         return reasons
 
-    def mark_diverged(self, demon: int) -> None:
-        """Set one demon's weights to zero for good; other demons do not change."""
-        arrays = self._demons
-        arrays.theta[demon] = 0
-        arrays.vectors[:, demon] = 0
-        arrays.numbers[:, demon] = 0
-        for rows in (arrays.m, arrays.average):
-            if rows.size:
-                rows[demon] = 0
-        for numbers in (
-            arrays.prediction,
-            arrays.td_error,
-            arrays.mspbe,
-            arrays.largest_gain,
-            arrays.alpha,
-            arrays.alpha_w,
-        ):
-            numbers[demon] = 0.0
-        for of_stream in self._streams.values():
-            of_stream["vectors"][:, demon] = 0
-            of_stream["numbers"][:, demon] = 0
-            of_stream["alive"][demon] = False
-        self._is_diverged[demon] = True
-        arrays.alive[demon] = False
-        self.latest[demon] = 0.0
-        self.latest_averaged[demon] = 0.0
-
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon has diverged, shape (n_demons,)."""
         self._demons.bound[:] = np.minimum(bound, self._demons.max_finite)
@@ -454,7 +467,7 @@ class PlainEngine:
                 self._demons.theta[:] /= self._demons.root
         if self._demons.average.size:
             self._demons.average[:] = self._demons.theta
-        self._move_to(self._phi)
+        self._read_again()
 
     # ---- several streams ------------------------------------------------------------------------
 
@@ -467,29 +480,20 @@ class PlainEngine:
         """
         if stream == self.stream:
             return
-        arrays = self._of_stream()
-        self._streams[self.stream] = {
-            name: a.copy() for name, a in (arrays | self._phi._asdict()).items()
-        }
-        selected = self._streams.pop(stream, None)
-        for name, array in arrays.items():
-            array[...] = 0
-            if selected:
-                array[...] = selected[name]
-        self.stream = stream
-        phi = self._features(np.zeros(0, dtype=np.int64))
-        if selected:
-            phi = Phi(selected["feature"], selected["value"])
-        self._move_to(phi)
+        arrays = self.of_stream()
+        entering = self.streams.exchange(stream, arrays | {"_tiles": self._tiles})
+        fill(arrays, entering)
+        tiles = entering.get("_tiles", NO_TILES)
+        self._move_to(tiles, self._features(tiles))
 
-    def _of_stream(self) -> State:
-        """Return views of the arrays that belong to the selected stream."""
+    def of_stream(self) -> State:
+        """Return views of the arrays that belong to the selected stream; tiles are of any number, and not here."""
         demons = self._demons
-        arrays = {
-            "vectors": demons.vectors[demons.n_weights :],
-            "numbers": demons.numbers[demons.n_numbers :],
+        traces = {
+            "_demons/vectors": demons.vectors[demons.n_weights :],
+            "_demons/numbers": demons.numbers[demons.n_numbers :],
         }
-        return arrays | {"gamma_t": demons.gamma_t, "lam_t": demons.lam_t, "alive": demons.alive}
+        return super().of_stream() | traces
 
     def merge(self, others: Sequence[PlainEngine]) -> None:
         """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
@@ -505,7 +509,7 @@ class PlainEngine:
             for array in alike:
                 array[:] = mean
         for engine in engines:
-            engine._move_to(engine._phi)
+            engine._read_again()
 
     def copy_weights_from(self, other: PlainEngine) -> None:
         """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
@@ -533,60 +537,19 @@ class PlainEngine:
 
         New demons start at the current state with zero weights and traces.
         """
-        old_demons = self._demons
-        old_index = mapping.old_index[~mapping.is_new]
-        is_new = mapping.is_new
-        if mapping.cumulant is None:
+        before = copy.copy(self)
+        cumulant = mapping.cumulant
+        if cumulant is None:
             cumulant = np.arange(mapping.group.size)
-        else:
-            cumulant = mapping.cumulant
-        self._set_groups(mapping.group, mapping.policy, cumulant)
-        self._demons = enlarged = self._allocate(self.n_demons)
-        enlarged.root[:] = old_demons.root
-        for name in ("vectors", "numbers"):
-            getattr(enlarged, name)[:, ~is_new] = getattr(old_demons, name)[:, old_index]
-        for name in ("theta", "m", "average", "alive", "flagged", *_NUMBERS):
-            if getattr(enlarged, name).size:
-                getattr(enlarged, name)[~is_new] = getattr(old_demons, name)[old_index]
-        enlarged.alpha[is_new] = mapping.alpha
-        enlarged.alpha_w[is_new] = mapping.alpha_w
-        enlarged.bound[is_new] = max_finite(self.dtype)
-        self._is_diverged = ~is_new & self._is_diverged[mapping.old_index]
-        for of_stream in self._streams.values():
-            for name in self._of_stream():
-                axis = -1
-                if name == "vectors":
-                    axis = -2
-                of_stream[name] = moved = np.take(of_stream[name], mapping.old_index, axis)
-                np.moveaxis(moved, axis, 0)[is_new] = 0
-        self.latest = np.where(is_new, 0.0, self.latest[mapping.old_index])
-        self.latest_averaged = np.where(is_new, 0.0, self.latest_averaged[mapping.old_index])
+        self._set_demons(mapping.group, mapping.policy, cumulant, mapping.alpha, mapping.alpha_w)
+        self.carry_over(before, {DEMON: mapping.old_index})
 
     # ---- state ----------------------------------------------------------------------------------
 
-    def state(self) -> State:
-        """Return copies of the engine's complete state, by name."""
-        parts: dict[str, Any] = {"_demons": self._demons, "_phi": self._phi}
-        arrays = {
-            part: {name: a.copy() for name, a in of._asdict().items() if isinstance(a, np.ndarray)}
-            for part, of in parts.items()
-        }
-        return (
-            nested(**arrays)
-            | attributes(self, *_OWN_STATE)
-            | {"is_diverged": self._is_diverged.copy()}
-            | streams_state(self.stream, self._streams)
-        )
-
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
-        for name, into in self._demons._asdict().items():
-            if isinstance(into, np.ndarray):
-                into[...] = state[f"_demons/{name}"]
-        self._phi = Phi(**{name: a.copy() for name, a in inner(state, "_phi").items()})
-        put_back(self, state, *_OWN_STATE)
-        self._is_diverged = state["is_diverged"].copy()
-        self.stream, self._streams = restored_streams(state)
+        super().restore(state)
+        self._phi = self._features(self._tiles)
 
     def to_plain(self) -> PlainEngine:
         """Return this engine: it stores traces of any length."""
@@ -611,6 +574,7 @@ class PlainEngine:
                     array *= demons.root.astype(self.dtype)
         demons.alive[:] = learned["e"].any(axis=1)
         self._is_diverged[:] = is_diverged
+        self._tiles = tiles
         self._phi = self._features(tiles)
         self.latest = demons.prediction.copy()
         if demons.average.size:

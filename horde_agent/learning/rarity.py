@@ -32,12 +32,12 @@ dependence on the errors: all demons share S. The classes were chosen on recorde
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from horde_agent.kernels.tiles import count_visits
-from horde_agent.saving import State, attributes, inner, nested, put_back
+from horde_agent.learning.stored import Field, Fields, Stored
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
 N_CLASSES = 3
@@ -55,7 +55,6 @@ STEPS_PER_CLASSIFICATION = 8
 """Learning steps so far over those until the next classification."""
 LONGEST = 8_192
 """The most learning steps between two classifications."""
-_STATE = ("visits", "n_states", "next_at")
 
 
 class Rarity(NamedTuple):
@@ -85,7 +84,7 @@ def next_classification(n_steps: int) -> int:
     return (n_steps + interval) // FIRST * FIRST
 
 
-class FeatureRarity:
+class FeatureRarity(Stored):
     """How often each feature of a stream was active, and the latest classes.
 
     Args:
@@ -95,14 +94,33 @@ class FeatureRarity:
         visits: Number of states in which each feature was active, shape (n_features,).
         n_states: Number of states.
         next_at: Learning step of the next classification.
-        latest: The latest classes; None before the first.
+        class_of, scale_of, was_active: The latest classes, as in `Rarity`; no feature was active before
+            the first.
     """
+
+    FIELDS: ClassVar[Fields] = {
+        "visits": Field(),
+        "n_states": Field(),
+        "next_at": Field(),
+        "class_of": Field(),
+        "scale_of": Field(),
+        "was_active": Field(),
+    }
 
     def __init__(self, n_features: int) -> None:
         self.visits = np.zeros(n_features, dtype=np.int64)
         self.n_states = 0
         self.next_at = FIRST
-        self.latest: Rarity | None = None
+        self.class_of = np.zeros(n_features, dtype=np.int64)
+        self.scale_of = np.ones(N_CLASSES)
+        self.was_active = np.zeros(n_features, dtype=bool)
+
+    @property
+    def latest(self) -> Rarity | None:
+        """The latest classes; None before the first."""
+        if not self.was_active.any():
+            return None
+        return Rarity(self.class_of, self.scale_of, self.was_active)
 
     def count(self, tiles: Tiles) -> None:
         """Count a state with these tiles, (n_active,)."""
@@ -111,21 +129,9 @@ class FeatureRarity:
 
     def classify(self, now: int) -> Rarity:
         """Classify the features at learning step `now`, and schedule the next time."""
-        self.latest = classified(self.visits, self.n_states)
+        classes = classified(self.visits, self.n_states)
+        self.class_of[:] = classes.class_of
+        self.scale_of[:] = classes.scale_of
+        self.was_active[:] = classes.was_active
         self.next_at = next_classification(now)
-        return self.latest
-
-    def state(self) -> State:
-        """Return copies of the state, by name."""
-        latest: State = {}
-        if self.latest is not None:
-            latest = nested(latest=self.latest._asdict())
-        return attributes(self, *_STATE) | latest
-
-    def restore(self, state: State) -> None:
-        """Restore a state of as many features."""
-        put_back(self, state, *_STATE)
-        self.latest = None
-        latest = inner(state, "latest")
-        if latest:
-            self.latest = Rarity(**{name: array.copy() for name, array in latest.items()})
+        return classes

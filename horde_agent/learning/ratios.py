@@ -6,7 +6,7 @@ Equal policies are evaluated once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,13 +14,12 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.policies import LARGEST
 from horde_agent.kernels.vectors import bind, pack
-from horde_agent.learning.engine import NEWCOMER
 from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.learning.groups import TraceGroups
+from horde_agent.learning.stored import DEMON, POLICY, Earlier, Field, Fields, Stored
 from horde_agent.learning.values import Observation, distinct, identity
 from horde_agent.policies import Behaviour, ConstantAction, Gaussian, Gibbs, Greedy, Policy
-from horde_agent.saving import State
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Floats, Tiles
 
 # Gibbs policies below which float64 sums from scratch on each step are fast enough
 _FEW_POLICIES = 32
@@ -39,7 +38,7 @@ def n_actions_of(policies: Iterable[Policy]) -> int:
     return 0
 
 
-class PolicyRatios:
+class PolicyRatios(Stored):
     """The distinct target policies of a Horde and their importance sampling ratios.
 
     Args:
@@ -61,6 +60,17 @@ class PolicyRatios:
     Raises:
         ValueError: If the policies disagree about the number of actions or features.
     """
+
+    # Gibbs logits depend only on the tiles
+    FIELDS: ClassVar[Fields] = {
+        "arrays/rho": Field(POLICY),
+        "arrays/totals": Field(is_carried=False),
+        "_earlier_totals": Field(DEMON, at=1),
+        "b": Field(is_carried=False),
+        "action": Field(is_carried=False),
+        "_n_evaluated": Field(is_carried=False),
+        "_is_disabled": Field(is_carried=False),
+    }
 
     def __init__(
         self, groups: TraceGroups, n_features: int, max_finite: float, n_gibbs: int = 0
@@ -133,25 +143,11 @@ class PolicyRatios:
         """Return sums over each demon's ratios since it was added, shape (3, n_demons)."""
         return np.asarray(self._earlier_totals + self.arrays.totals[:, self.groups.policy_of])
 
-    def persistent(self) -> State:
-        """Return the arrays on which later ratios depend; Gibbs logits depend only on the tiles."""
-        return {
-            "rho": self.arrays.rho,
-            "totals": self.arrays.totals,
-            "earlier_totals": self._earlier_totals,
-            "b": self.b,
-            "action": self.action,
-            "n_evaluated": self._n_evaluated,
-            "is_disabled": self._is_disabled,
-        }
-
-    def copy_from(self, before: PolicyRatios, old_index: Integers) -> None:
-        """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        is_new = old_index == NEWCOMER
-        rho = np.append(before.arrays.rho[before.groups.policy], 0.0)  # 0 for new demons
-        earlier = self.groups.earlier(before.groups, old_index)
-        np.maximum.at(self.arrays.rho, self.groups.policy, rho[earlier])
-        self._earlier_totals[:] = np.where(is_new, 0.0, before.totals()[:, old_index])
+    def carry_over(self, before: Self, earlier: Earlier) -> None:
+        """Continue what remaining demons and policies have; the totals so far become totals of demons."""
+        before._earlier_totals[:] = before.totals()
+        before.arrays.totals[:] = 0.0
+        super().carry_over(before, earlier)
 
     def write(
         self, action: int, probability: float, observation: Observation, tiles: Tiles

@@ -8,20 +8,27 @@ may take turns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 
 from horde_agent.kernels.readings import FOLLOWER, ReadingArrays, write_gains
-from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
+from horde_agent.learning.stored import (
+    CUMULANT,
+    DEMON,
+    NEWCOMER,
+    Earlier,
+    Field,
+    Fields,
+    Stored,
+    Streams,
+    fill,
+)
 from horde_agent.learning.values import Observation
-from horde_agent.saving import State, attributes, inner, nested
 from horde_agent.types import Bools, Floats, Integers
 
-_OF_CUMULANTS = ("product", "square", "gain")
-_OF_STREAM = ("level", "recent_mean", "n_read", "past", "weight")
 
-
-class ReadingOffsets:
+class ReadingOffsets(Stored):
     """Offsets as they are added to predictions, and those that follow a reading.
 
     Args:
@@ -36,6 +43,23 @@ class ReadingOffsets:
         place: Each demon's place in `arrays.added`, shape (n_demons,).
         added_processed: `arrays.added` at the latest state that the engine has processed.
     """
+
+    FIELDS: ClassVar[Fields] = {
+        "arrays/follower/product": Field(CUMULANT),
+        "arrays/follower/square": Field(CUMULANT),
+        "arrays/follower/gain": Field(CUMULANT),
+        "arrays/follower/level": Field(CUMULANT, of_stream=True),
+        "arrays/follower/recent_mean": Field(CUMULANT, of_stream=True),
+        "arrays/follower/n_read": Field(CUMULANT, of_stream=True),
+        "arrays/follower/past": Field(CUMULANT, of_stream=True),
+        "arrays/follower/weight": Field(CUMULANT, of_stream=True),
+        "arrays/follower/offset": Field(is_carried=False),
+        "arrays/follower/centre": Field(is_carried=False),
+        "arrays/added": Field(is_carried=False),
+        "place": Field(DEMON, is_carried=False),
+        "added_processed": Field(is_carried=False),
+    }
+    streams: Streams
 
     def __init__(
         self,
@@ -63,7 +87,7 @@ class ReadingOffsets:
         self.place = np.full(follows.size, self._nowhere, dtype=np.int32)
         self.place[demons] = np.searchsorted(cumulants, cumulant[demons])
         self.place[steady] = k + np.arange(steady.size)
-        self._other_streams: dict[int, State] = {}
+        self.streams = Streams()
 
     @property
     def _nowhere(self) -> int:
@@ -142,39 +166,26 @@ class ReadingOffsets:
             one.product, one.square = sums[:, demon]
         write_gains(follower)
 
-    def select_stream(self, stream: int, before: int) -> None:
-        """Continue with the means and sums of another stream; those of the one `before` it are kept."""
-        if not self.is_on:
-            return
-        follower = self.arrays.follower
-        self._other_streams[before] = attributes(follower, *_OF_STREAM)
-        state = self._other_streams.pop(stream, {})
-        for name in _OF_STREAM:
-            follower[name] = 0.0
-            if name in state:
-                follower[name] = state[name]
+    def select_stream(self, stream: int) -> None:
+        """Continue with the means and sums of another stream; those of the selected one are kept."""
+        arrays = self.of_stream()
+        fill(arrays, self.streams.exchange(stream, arrays))
         self._write_added()
         self.mark_processed()
 
-    def copy_from(self, before: ReadingOffsets, old_index: Integers) -> None:
-        """Copy what remaining demons' cumulants have; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        follower = self.arrays.follower
-        earlier = before.arrays.follower
-        is_old = old_index != NEWCOMER
-        had_diverged = before.place[old_index] == before._nowhere
-        self.place[is_old & had_diverged] = self._nowhere
-        source = np.full(follower.size, earlier.size)
-        follows = is_old & (self.place < follower.size)
-        source[self.place[follows]] = before.place[old_index[follows]]
-        has_source = source < earlier.size
-        for name in (*_OF_CUMULANTS, *_OF_STREAM):
-            follower[name][has_source] = earlier[name][source[has_source]]
-        for stream, state in before._other_streams.items():
-            self._other_streams[stream] = _rearranged(state, source, has_source)
+    def carry_over(self, before: Self, earlier: Earlier) -> None:
+        """Continue what the cumulants of remaining demons have; demons that diverged have no addition."""
+        index = earlier[DEMON]
+        is_old = index != NEWCOMER
+        self.place[is_old & (before.place[index] == before._nowhere)] = self._nowhere
+        follows = is_old & (self.place < self.arrays.follower.size)
+        source = np.full(self.arrays.follower.size, NEWCOMER)
+        source[self.place[follows]] = before.place[index[follows]]
+        super().carry_over(before, {**earlier, CUMULANT: source})
 
     def copy_estimates_from(self, other: ReadingOffsets) -> None:
         """Copy g and the products behind it from the same demons; means and sums of the stream do not change."""
-        for name in _OF_CUMULANTS:
+        for name in ("product", "square", "gain"):
             self.arrays.follower[name] = other.arrays.follower[name]
         self.place[:] = other.place
 
@@ -187,27 +198,3 @@ class ReadingOffsets:
                 follower[name] = mean
         for follower in followers:
             write_gains(follower)
-
-    def state(self) -> State:
-        """Return copies of the state, by name."""
-        cumulants = attributes(self.arrays.follower, *_OF_CUMULANTS, *_OF_STREAM)
-        demons = attributes(self, "place", "added_processed")
-        streams = streams_state(0, self._other_streams)
-        return nested(arrays=cumulants, demons=demons, streams=streams)
-
-    def restore(self, state: State) -> None:
-        """Restore a state of the same demons; their offsets are set next."""
-        for name, values in inner(state, "arrays").items():
-            self.arrays.follower[name] = values
-        self.place[:] = state["demons/place"]
-        self.added_processed[:] = state["demons/added_processed"]
-        _, self._other_streams = restored_streams(inner(state, "streams"))
-
-
-def _rearranged(state: State, source: Integers, has_source: Bools) -> State:
-    """Return a stream's state for other cumulants: `source` is the earlier place of each, if it has one."""
-    rearranged: State = {}
-    for name, values in state.items():
-        rearranged[name] = np.zeros(has_source.size)
-        rearranged[name][has_source] = values[source[has_source]]
-    return rearranged

@@ -27,8 +27,8 @@ from horde_agent.learning.engine import Engine, max_finite
 from horde_agent.learning.offsets import Offsets, Slots
 from horde_agent.learning.readings import ReadingOffsets
 from horde_agent.learning.rules import LearnerConfig
+from horde_agent.learning.stored import DEMON, NEWCOMER, Earlier, Stored
 from horde_agent.learning.values import Cumulants, Observation
-from horde_agent.saving import State, inner, nested
 from horde_agent.types import Bools, Floats, Integers, Reals, Tiles
 
 
@@ -246,7 +246,17 @@ class Readout:
             return np.zeros(self.offsets.has_offset.size)
         return self.averages.shift.copy()
 
-    # ---- streams, demons, several Hordes, state --------------------------------------------------
+    # ---- parts, demons, several Hordes -----------------------------------------------------------
+
+    @property
+    def parts(self) -> dict[str, Stored]:
+        """What is stored, by name."""
+        parts: dict[str, Stored] = {"following": self.following}
+        if self.offsets.is_on:
+            parts["offsets"] = self.offsets
+        if self.averages is not None:
+            parts["averages"] = self.averages
+        return parts
 
     def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
         """Set offsets, (n_demons,), and sums of `ReadingOffsets`, (2, n_demons), where they are not NaN."""
@@ -256,31 +266,29 @@ class Readout:
 
     def mark_diverged(self, demon: int) -> None:
         """Add nothing to the predictions of a demon that diverged."""
-        if self.offsets.is_on:
-            self.offsets.mark_diverged(demon)
-            self.following.mark_diverged(demon)
-        if self.averages is not None:
-            self.averages.shift[demon] = 0.0
+        for part in self.parts.values():
+            part.mark_diverged(demon)
 
-    def copy_from(self, before: Readout, old_index: Integers, n_steps: int) -> None:
-        """Continue as the readout of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
+    def carry_over(self, before: Readout, earlier: Earlier, n_steps: int) -> None:
+        """Continue what remaining demons have `before`, at learning step `n_steps`."""
+        if self.averages is not None and before.averages is not None:
+            self.averages.carry_over(before.averages, earlier)
+            self.averages.born_at[earlier[DEMON] == NEWCOMER] = n_steps
+        self.offsets.carry_over(before.offsets, earlier)
+        self.following.carry_over(before.following, earlier)
         if self.offsets.is_on:
-            self.offsets.copy_from(before.offsets, old_index)
-            self.following.copy_from(before.following, old_index)
             self.write_references()
             self.following.mark_processed()
-        if before.averages is not None:
-            before.averages.rearrange(old_index, n_steps)
-            self.averages = before.averages
 
     def copy_estimates_from(self, other: Readout) -> None:
         """Copy the offsets and averages of the same demons, which learn from another stream."""
+        alike = {DEMON: np.arange(self.offsets.has_offset.size)}
         if self.offsets.is_on:
-            self.offsets.copy_from(other.offsets, np.arange(self.offsets.has_offset.size))
+            self.offsets.carry_over(other.offsets, alike)
             self.following.copy_estimates_from(other.following)
             self.write_references()
         if self.averages is not None and other.averages is not None:
-            self.averages.restore(other.averages.state())
+            self.averages.carry_over(other.averages, alike)
 
     def share(self, others: Sequence[Readout]) -> None:
         """Average the estimated offsets and the shifts of several readouts of the same demons, in place."""
@@ -296,22 +304,3 @@ class Readout:
         self.following.average([readout.following for readout in others])
         for readout in readouts:
             readout.write_references()
-
-    def state(self) -> State:
-        """Return copies of the state, by name."""
-        parts: dict[str, State] = {}
-        if self.offsets.is_on:
-            parts["offsets"] = self.offsets.state()
-            parts["following"] = self.following.state()
-        if self.averages is not None:
-            parts["averages"] = self.averages.state()
-        return nested(**parts)
-
-    def restore(self, state: State) -> None:
-        """Restore a state of the same demons."""
-        if self.offsets.is_on:
-            self.offsets.restore(inner(state, "offsets"))
-            self.following.restore(inner(state, "following"))
-            self.write_references()
-        if self.averages is not None:
-            self.averages.restore(inner(state, "averages"))

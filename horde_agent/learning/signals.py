@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from horde_agent.gvf import GVF
 from horde_agent.kernels import checks
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.divergence import DivergenceMonitor
-from horde_agent.learning.engine import NEWCOMER
 from horde_agent.learning.groups import TraceGroups
 from horde_agent.learning.readout import Readout
+from horde_agent.learning.stored import DEMON, GROUP, Field, Fields, Stored
 from horde_agent.learning.values import (
     Cumulants,
     Observation,
@@ -28,14 +28,10 @@ from horde_agent.learning.values import (
     StateValues,
     Transition,
 )
-from horde_agent.saving import State
-from horde_agent.types import Floats, Integers, Tiles
-
-# Fields of `checks.SignalArrays` that persist between steps.
-_PERSISTENT = ("gamma", "lam", "c", "z", "top", "largest", "longest", "bound", "is_known")
+from horde_agent.types import Floats, Tiles
 
 
-class SignalMaker:
+class SignalMaker(Stored):
     """Computes each transition's cumulants, continuations, trace decays, outcomes and interests, in reused arrays.
 
     Args:
@@ -50,6 +46,20 @@ class SignalMaker:
         arrays: The latest signals, and what persists of the earlier ones.
         interest: Interest of the state left, (n_demons,).
     """
+
+    FIELDS: ClassVar[Fields] = {
+        "arrays/gamma": Field(is_carried=False),
+        "arrays/lam": Field(is_carried=False),
+        "arrays/c": Field(is_carried=False),
+        "arrays/z": Field(is_carried=False),
+        "arrays/reference": Field(is_carried=False),
+        "arrays/top": Field(is_carried=False),
+        "arrays/largest": Field(DEMON),
+        "arrays/longest": Field(GROUP),
+        "arrays/bound": Field(DEMON),
+        "arrays/is_known": Field(is_carried=False),
+        "interest": Field(is_carried=False),
+    }
 
     def __init__(
         self,
@@ -110,20 +120,6 @@ class SignalMaker:
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
         return vars(self) | {"_finish": None}
-
-    def copy_from(self, before: SignalMaker, old_index: Integers) -> None:
-        """Copy the state of remaining demons; `old_index`, shape (n_demons,), is as in `DemonMapping`."""
-        is_new = old_index == NEWCOMER
-        was = before.arrays
-        earlier = self._groups.earlier(before._groups, old_index)
-        self.arrays.longest[:] = np.append(was.longest, 0.0)[earlier]  # 0 for new demons
-        self.arrays.largest[:] = np.where(is_new, 0.0, was.largest[old_index])
-        self.arrays.bound[:] = np.where(is_new, 0.0, was.bound[old_index])
-
-    def persistent(self) -> State:
-        """Return the arrays on which later signals depend."""
-        arrays = {name: getattr(self.arrays, name) for name in _PERSISTENT}
-        return arrays | {"interest": self.interest}
 
     # ---- bounds of theta --------------------------------------------------------------------------------------------
 

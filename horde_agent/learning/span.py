@@ -144,7 +144,7 @@ class SpanEngine:
     @property
     def stream(self) -> int:
         """Number of the selected stream."""
-        return self.memory.stream
+        return self.memory.streams.selected
 
     @property
     def _now(self) -> int:
@@ -439,7 +439,7 @@ class SpanEngine:
         plain = PlainEngine(*args, policy=policy, cumulant=cumulant)
         if self.config.rarity:
             plain.rescale(np.sqrt(self.memory.scale_of_features))
-        for stream in (*self.memory.others, self.stream):
+        for stream in (*self.memory.streams.others, self.stream):
             self.select_stream(stream)
             plain.select_stream(stream)
             plain.take_over(*self._in_full())
@@ -490,7 +490,7 @@ class SpanEngine:
     def mark_diverged(self, demon: int) -> None:
         """Set one demon's weights to zero for good; other demons do not change."""
         self.catch_up()
-        self.memory.clear(demon)
+        self.memory.mark_diverged(demon)
 
     def set_bounds(self, bound: Floats) -> None:
         """Set the |theta| above which a demon has diverged, shape (n_demons,), also for queued steps."""

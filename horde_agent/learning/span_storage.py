@@ -1,7 +1,7 @@
 """SpanMemory: what a span engine stores: lanes, rows of weights, history, streams, and their saved state.
 
 A demon has a *lane*; lanes of one policy are adjacent and form blocks, whose rows of weights are
-contiguous. `ARRAYS` says of each array what it has numbers for; allocation, saving, streams and
+contiguous. `FIELDS` says of each array what it has numbers for; allocation, saving, streams and
 moves to another layout follow from it. If demons are added and removed, remaining demons' weights
 and numbers are copied to their new lanes. Nothing is recomputed, so that their results change only
 by the rounding of sums that are flushed at another time.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -34,15 +34,22 @@ from horde_agent.kernels.vectors import entry_of, generalise, pack
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
-    NEWCOMER,
     SMALLEST_SHARED_WORK,
     DemonMapping,
     max_finite,
-    restored_streams,
-    streams_state,
 )
 from horde_agent.learning.rarity import N_CLASSES, Rarity
 from horde_agent.learning.rules import LARGEST_TAIL, LearnerConfig, trace_length
+from horde_agent.learning.stored import (
+    DEMON,
+    NEWCOMER,
+    Field,
+    Fields,
+    Stored,
+    Streams,
+    copies,
+    fill,
+)
 from horde_agent.saving import State
 from horde_agent.types import Bools, Floats, Integers, Reals
 
@@ -86,94 +93,64 @@ SHARED = "history shared by all demons"
 SCRATCH = "scratch"
 
 
-class Array(NamedTuple):
-    """How an array of `SpanArrays` is allocated, saved and moved.
-
-    Attributes:
-        per: What it has a number for: one of the constants above.
-        of_stream: True if each stream of experience has its own.
-        is_saved: False if it follows from the demons, is saved in part (rows in use), or is
-            scratch.
-    """
-
-    per: str
-    of_stream: bool = False
-    is_saved: bool = True
-
-
-ARRAYS: dict[str, Array] = {
-    **dict.fromkeys(("policy", "trace_group", "cumulant", "outcome"), Array(LAYOUT)),
+ARRAYS: dict[str, Field] = {
+    **dict.fromkeys(("policy", "trace_group", "cumulant", "outcome"), Field(LAYOUT)),
     **dict.fromkeys(
         ("demon", "start", "flush_group", "first_block", "only_policy"),
-        Array(LAYOUT, is_saved=False),
+        Field(LAYOUT, is_saved=False),
     ),
-    **dict.fromkeys(("theta", "w", "m", "average"), Array(ROW, is_saved=False)),
-    **dict.fromkeys(("c", "factor"), Array(RING, of_stream=True)),
-    **dict.fromkeys(("d", "h", "q", "cut"), Array(PENDING)),
-    "numbers": Array(NUMBER),  # each stream has its own of those that belong to the trace
+    # Rows in use are saved
+    **dict.fromkeys(("theta", "w", "m", "average"), Field(ROW, diverged=0.0, is_saved=False)),
+    **dict.fromkeys(("c", "factor"), Field(RING, diverged=0.0, of_stream=True)),
+    **dict.fromkeys(("d", "h", "q", "cut"), Field(PENDING, diverged=0.0)),
+    # Each stream has its own of those that belong to the trace
+    "numbers": Field(NUMBER, diverged=0.0),
+    **dict.fromkeys(("max_trace", "bound"), Field(LANE)),
     **dict.fromkeys(
-        (
-            "prediction",
-            "td_error",
-            "max_trace",
-            "mspbe",
-            "largest_gain",
-            "alpha",
-            "alpha_w",
-            "bound",
-        ),
-        Array(LANE),
+        ("prediction", "td_error", "mspbe", "largest_gain", "alpha", "alpha_w"),
+        Field(LANE, diverged=0.0),
     ),
     **dict.fromkeys(
-        ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"), Array(LANE, of_stream=True)
+        ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"),
+        Field(LANE, diverged=0.0, of_stream=True),
     ),
     **dict.fromkeys(
         ("is_flagged", "base", "base_w", "base_average", "d_sum", "h_sum", "q_sum", "w_left"),
-        Array(LANE),
-    ),
-    **dict.fromkeys(("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest", "skips"), Array(LANE)),
-    **dict.fromkeys(("flushed_at", "tail_from"), Array(GROUP, of_stream=True)),
-    **dict.fromkeys(("n_pending", "limit", "kind"), Array(GROUP)),
-    **dict.fromkeys(("tail_needed", "w_at"), Array(BLOCK)),
-    **dict.fromkeys(
-        ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Array(SIGNAL)
+        Field(LANE, diverged=0.0),
     ),
     **dict.fromkeys(
-        (
-            "signal_interest",
-            "signal_skips",
-            "signal_b",
-            "signal_changes",
-            "predictions",
-            "averaged",
-        ),
-        Array(SIGNAL),
+        ("rho", "gamma_tp1", "lam_tp1", "c_tp1", "interest", "skips"), Field(LANE, diverged=0.0)
     ),
-    **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Array(SHARED)),
-    **dict.fromkeys(("class_bits", "class_scale", "scale"), Array(SHARED)),
-    **dict.fromkeys(("bits", "active", "changed", "n_changed"), Array(SHARED, of_stream=True)),
+    **dict.fromkeys(("flushed_at", "tail_from"), Field(GROUP, of_stream=True)),
+    **dict.fromkeys(("n_pending", "limit", "kind"), Field(GROUP)),
+    **dict.fromkeys(("tail_needed", "w_at"), Field(BLOCK)),
     **dict.fromkeys(
-        ("overlap", "norm", "table", "precomputed", "n_runs"), Array(SCRATCH, is_saved=False)
+        ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Field(SIGNAL)
     ),
-    **dict.fromkeys(("run_row", "run_first", "run_last"), Array(SCRATCH, is_saved=False)),
-    **dict.fromkeys(("run_ends", "run_time", "run_place"), Array(SCRATCH, is_saved=False)),
+    **dict.fromkeys(
+        ("signal_interest", "signal_skips", "signal_b", "signal_changes"), Field(SIGNAL)
+    ),
+    **dict.fromkeys(("predictions", "averaged"), Field(DEMON, diverged=0.0)),
+    # Each stream has its own time in `clock`
+    **dict.fromkeys(("m_step", "row_of", "feature_of", "clock"), Field(SHARED)),
+    **dict.fromkeys(("class_bits", "class_scale", "scale"), Field(SHARED)),
+    **dict.fromkeys(("bits", "active", "changed", "n_changed"), Field(SHARED, of_stream=True)),
+    **dict.fromkeys(
+        ("overlap", "norm", "table", "precomputed", "n_runs"), Field(SCRATCH, is_saved=False)
+    ),
+    **dict.fromkeys(("run_row", "run_first", "run_last"), Field(SCRATCH, is_saved=False)),
+    **dict.fromkeys(("run_ends", "run_time", "run_place"), Field(SCRATCH, is_saved=False)),
 }
 
 
-def arrays_per(*kinds: str, of_stream: bool = False) -> tuple[str, ...]:
-    """Return the names of the arrays that have a number for one of `kinds`, or only those of streams."""
-    names = []
-    for name, array in ARRAYS.items():
-        if array.per in kinds and (array.of_stream or not of_stream):
-            names.append(name)
-    return tuple(names)
+def arrays_per(axis: str) -> tuple[str, ...]:
+    """Return the names of the arrays that have a number for an axis."""
+    return tuple(name for name, field in ARRAYS.items() if field.axis == axis)
 
 
 OF_LANES = arrays_per(LANE)
-_OF_STEPS = arrays_per(RING, PENDING)
 ROWS = arrays_per(ROW)  # rows in use come first
 _SIGNALS_OF_LANE = ("policy", "trace_group", "cumulant", "outcome")
-_OF_STREAM = arrays_per(*{array.per for array in ARRAYS.values()}, of_stream=True)
 
 
 # ---- lanes --------------------------------------------------------------------------------------
@@ -613,7 +590,7 @@ def _power_of_two(n: int) -> int:
 # ---- what an engine stores ----------------------------------------------------------------------
 
 
-class SpanMemory:
+class SpanMemory(Stored):
     """The arrays of a span engine; arguments as of `SpanEngine`. Its methods expect that no step is queued.
 
     Attributes:
@@ -621,11 +598,15 @@ class SpanMemory:
         span: The arrays that the kernels read and write.
         layout: Lane of each demon.
         is_diverged: True for lanes of diverged demons, shape (n_lanes,).
-        stream: Number of the selected stream.
-        others: The arrays of the other streams.
+        streams: What belongs to the other streams.
     """
 
+    FIELDS: ClassVar[Fields] = {
+        **{f"span/{name}": field for name, field in ARRAYS.items()},
+        "is_diverged": Field(LANE, diverged=True),
+    }
     span: SpanArrays
+    streams: Streams
 
     def __init__(
         self,
@@ -656,8 +637,7 @@ class SpanMemory:
         self.class_bits[-1] = ~self.class_bits[-1]  # features that were never active are rare
         self.class_scale = np.ones(N_CLASSES)
         self.scale = np.ones(n_features, dtype=self.dtype)
-        self.stream = 0
-        self.others = dict[int, State]()
+        self.streams = Streams()
         self._packed: Any = None
         self._general: Any = None
         self.entry: Any = None
@@ -748,7 +728,7 @@ class SpanMemory:
         if not self.span.n_active:
             self.span = self.span._replace(**self.allocation.shared(n_active))
             self._packed = None
-            self.others.clear()  # none of them has begun
+            self.streams.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
             raise ValueError(
                 f"tiles must be {self.span.n_active} as in the first state, not {n_active}"
@@ -840,27 +820,24 @@ class SpanMemory:
         scale[by_row] = self.scale
         return scale
 
-    def clear(self, demon: int) -> None:
+    def mark_diverged(self, demon: int) -> None:
         """Set a demon's weights, traces and estimates to zero permanently; its lane gets no signals any more."""
-        lane = int(self.layout.lane[demon])
-        span = self.span
+        super().mark_diverged(demon)
+        self._disconnect()
+
+    def _of_demon(self, array: NDArray[Any], field: Field, demon: int) -> NDArray[Any]:
+        """Return a view of a demon's numbers in an array; of rows, only those in use."""
+        if field.axis == DEMON:
+            return super()._of_demon(array, field, demon)
         layout = self.layout
+        lane = int(layout.lane[demon])
+        if field.axis in (LANE, NUMBER):
+            return array[lane :: layout.n_lanes]
         b = layout.block_of(lane)
         place = lane - layout.start[b]
-        for name in ROWS:
-            self.rows(name, b)[..., place] = 0
-        selected = {name: getattr(span, name) for name in (*_OF_STEPS, *OF_LANES, "numbers")}
-        for arrays in (selected, *self.others.values()):
-            for name in arrays.keys() & set(_OF_STEPS):
-                if arrays[name].size:
-                    self.ring(arrays[name], b)[:, place] = 0
-            for name in arrays.keys() & set(OF_LANES) - {"bound", "max_trace"}:
-                arrays[name][lane] = 0
-            arrays["numbers"][lane :: layout.n_lanes] = 0
-        self.is_diverged[lane] = True
-        span.predictions[demon] = 0.0
-        span.averaged[demon] = 0.0
-        self._disconnect()
+        if field.axis == ROW:
+            return rows_of(array[: self._n_in_use], layout, b, CHUNK)[..., place]
+        return self.ring(array, b)[:, place]
 
     def _disconnect(self) -> None:
         """Give lanes of diverged demons no signals."""
@@ -869,23 +846,22 @@ class SpanMemory:
 
     def select_stream(self, stream: int) -> None:
         """Exchange the selected stream's arrays for those of another one; no update is pending."""
-        arrays = self._of_stream()
-        self.others[self.stream] = {name: array.copy() for name, array in arrays.items()}
-        selected = self.others.pop(stream, None)
-        for name, array in arrays.items():
-            if selected:
-                array[...] = selected[name]
-            else:
-                array[...] = -(name == "now")
-        self.stream = stream
+        arrays = self.of_stream()
+        entering = self.streams.exchange(stream, arrays)
+        fill(arrays, entering)
+        if not entering:
+            self.clock[NOW] = -1
 
-    def _of_stream(self) -> State:
+    def of_stream(self) -> State:
         """Return views of the arrays that belong to the selected stream; no update is pending."""
         n_kept = (
             self.span.n_numbers * self.layout.n_lanes
         )  # numbers that a gap keeps belong to all streams
-        arrays = {name: getattr(self.span, name) for name in _OF_STREAM}
-        return arrays | {"numbers": self.span.numbers[n_kept:], "now": self.clock[NOW : NOW + 1]}
+        parts = {
+            "span/numbers": self.span.numbers[n_kept:],
+            "span/clock": self.clock[NOW : NOW + 1],
+        }
+        return super().of_stream() | parts
 
     # ---- saved state ----------------------------------------------------------------------------
 
@@ -894,20 +870,9 @@ class SpanMemory:
 
         The state does not depend on the number of threads.
         """
-        arrays = {name: a for name, a in self.span._asdict().items() if isinstance(a, np.ndarray)}
-        saved = {name: a.copy() for name, a in arrays.items() if ARRAYS[name].is_saved}
-        rows = {name: arrays[name][: self._n_in_use].copy() for name in ROWS}
-        settings = {
-            "n_active": np.array(self.span.n_active),
-            "is_diverged": self.is_diverged.copy(),
-        }
-        return {
-            **saved,
-            **rows,
-            **settings,
-            "tail": np.array(self._tail),
-            **streams_state(self.stream, self.others),
-        }
+        rows = {f"span/{name}": getattr(self.span, name)[: self._n_in_use] for name in ROWS}
+        sizes = {"n_active": np.array(self.span.n_active), "tail": np.array(self._tail)}
+        return super().state() | copies(rows) | sizes
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
@@ -919,13 +884,9 @@ class SpanMemory:
             self._lay_out(self.demons, n_active)
         for name in ROWS:
             getattr(self.span, name)[: self._n_in_use] = 0
-            saved = state[name]
+            saved = state[f"span/{name}"]
             getattr(self.span, name)[: saved.size] = saved
-        for name in SpanArrays._fields:
-            if name in state and name not in (*ROWS, "n_active") and getattr(self.span, name).size:
-                getattr(self.span, name)[...] = state[name]
-        self.is_diverged = state["is_diverged"].copy()
-        self.stream, self.others = restored_streams(state)
+        super().restore(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
 
     # ---- adding and removing demons -------------------------------------------------------------
@@ -939,7 +900,7 @@ class SpanMemory:
         old = self.layout
         old_span = self.span
         was_diverged = self.is_diverged
-        streams = {**self.others, self.stream: self._of_stream()}
+        streams = {**self.streams.others, self.streams.selected: self.of_stream()}
         self._share = None
         self._tail = max(self._tail, self._tail_for(mapping.largest_decay))
         if mapping.cumulant is None:
@@ -948,12 +909,10 @@ class SpanMemory:
             cumulant = mapping.cumulant
         self._lay_out((mapping.group, mapping.policy, cumulant), old_span.n_active)
         moved = moves(old, self.layout, mapping.old_index)
-        self.others = {
+        self.streams.others = {
             k: self._rearranged(of_stream, mapping, old, moved) for k, of_stream in streams.items()
         }
-        selected = self.others.pop(self.stream)
-        for name, array in self._of_stream().items():
-            array[...] = selected[name]
+        fill(self.of_stream(), self.streams.others.pop(self.streams.selected))
         rows = {name: getattr(old_span, name) for name in ROWS}
         nothing: Any = np.zeros(0, dtype=self.dtype)
         old_span = old_span._replace(**dict.fromkeys(rows, nothing))
@@ -989,30 +948,33 @@ class SpanMemory:
         self, before: State, mapping: DemonMapping, old: Layout, moved: list[Move]
     ) -> State:
         """Return a stream's arrays for the new demons; a flush group gets the length of its longest tail."""
-        arrays = {name: np.zeros_like(array) for name, array in self._of_stream().items()}
-        arrays |= {name: before[name].copy() for name in ("active", "changed", "n_changed", "now")}
-        time = max(int(before["now"][0]), 0)
-        bits = before["bits"]
+        arrays = {name: np.zeros_like(array) for name, array in self.of_stream().items()}
+        lasting = ("span/active", "span/changed", "span/n_changed", "span/clock")
+        arrays |= copies({name: before[name] for name in lasting})
+        time = max(int(before["span/clock"][0]), 0)
+        bits = before["span/bits"]
         times = time - np.arange(min(time + 1, len(bits)))
-        arrays["bits"][times % len(arrays["bits"])] = bits[times % len(bits)]
-        arrays["flushed_at"][:] = time
-        arrays["tail_from"][:] = time
+        arrays["span/bits"][times % len(arrays["span/bits"])] = bits[times % len(bits)]
+        tail_from = arrays["span/tail_from"]
+        tail_from[:] = time
+        arrays["span/flushed_at"][:] = time
         for block, here, source, there in moved:
-            first = int(before["tail_from"][old.flush_group[source]])
+            first = int(before["span/tail_from"][old.flush_group[source]])
             g = self.layout.flush_group[block]
-            arrays["tail_from"][g] = min(int(arrays["tail_from"][g]), first)
-            for name in arrays_per(RING, of_stream=True):
-                if arrays[name].size:
+            tail_from[g] = min(int(tail_from[g]), first)
+            for name, array in arrays.items():
+                if self.FIELDS[name].axis == RING and array.size:
                     (old_ring,) = rows_of(
                         before[name], old, source, before[name].size // old.n_lanes
                     )
-                    new_ring = self.ring(arrays[name], block)
+                    new_ring = self.ring(array, block)
                     times = np.arange(first, time)
                     new_ring[np.ix_(times % len(new_ring), here)] = old_ring[
                         np.ix_(times % len(old_ring), there)
                     ]
-        for name in (*arrays_per(LANE, of_stream=True), "numbers"):
-            self._copy_lanes(before[name], old, arrays[name], mapping)
+        for name, array in arrays.items():
+            if self.FIELDS[name].axis in (LANE, NUMBER):
+                self._copy_lanes(before[name], old, array, mapping)
         return arrays
 
     def set_step_sizes(self, lanes: Integers, alpha: Any, alpha_w: Any) -> None:

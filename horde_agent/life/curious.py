@@ -34,7 +34,7 @@ import numpy as np
 
 from horde_agent.gvf import GVF, TDError
 from horde_agent.learner import Learner
-from horde_agent.learning.engine import NEWCOMER
+from horde_agent.learning.stored import NEWCOMER
 from horde_agent.learning.values import Observation, distinct, identity
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.policies import Behaviour, ConstantAction, Policy, StickyRandom, draw_from

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, Channel, named
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
-from horde_agent.learning.engine import NEWCOMER, restored_streams, streams_state
+from horde_agent.learning.stored import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels.checks import Signals
-from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.engine import DemonMapping
 from horde_agent.learning.rarity import FeatureRarity
+from horde_agent.learning.stored import NEWCOMER
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -23,11 +23,12 @@ from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import LearnerConfig, PlainEngine, SpanEngine, rarity
 from horde_agent.learning import plain as plain_module
 from horde_agent.learning import span_storage as span_module
-from horde_agent.learning.engine import NEWCOMER, DemonMapping
+from horde_agent.learning.engine import DemonMapping
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.rarity import FeatureRarity
 from horde_agent.learning.rules import step_sizes_of
 from horde_agent.learning.span_storage import rows_of
+from horde_agent.learning.stored import NEWCOMER
 from horde_agent.saving import State
 from tests.agent.engine_events import N_ACTIVE, Choices, EngineStream, Event, Learner, N
 from tests.agent.shared import Setup, config_of, learn_all, new_engine, random_stream

@@ -443,7 +443,7 @@ def test_rows_used_after_the_snapshot_are_cleared_by_restore(mode: Any) -> None:
     whole.begin(*steps[0][2:])
     live(whole, steps[1:70])
     state = whole.state()
-    assert state["engine/theta"].size * 2 < twin.weights()[0].size, (
+    assert state["engine/span/theta"].size * 2 < twin.weights()[0].size, (
         "of all features it holds less than half"
     )
     live(whole, steps[70:])
