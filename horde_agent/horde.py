@@ -29,7 +29,6 @@ from horde_agent.kernels.rules import rule
 from horde_agent.learner import ShardStatus
 from horde_agent.learning.divergence import DivergenceMonitor
 from horde_agent.learning.engine import (
-    SEPARATE_TRACES,
     DemonMapping,
     Engine,
     RuleEngine,
@@ -680,7 +679,7 @@ class Horde:
             channels=self._channels,
             real_valued=self._real_valued,
         )
-        copy._engine.copy_weights_from(self._engine)
+        copy._engine.mergeable.restore(self._engine.mergeable.state())  # `begin` clears the traces
         copy._readout.copy_estimates_from(self._readout)
         if self._readout.averages is not None or self._rarity is not None:
             copy._divergence.n_steps = self._divergence.n_steps
@@ -712,10 +711,9 @@ class Horde:
             raise ValueError(
                 "only Hordes with the same questions and features can be merged: create the others by copy_for_stream()"
             )
-        if not all(horde._engine.can_merge for horde in alike):
-            raise ValueError(SEPARATE_TRACES)
+        engine, *other_engines = [horde._engine.mergeable for horde in alike]
         self._share_divergence(others)
-        self._engine.merge([horde._engine for horde in others])
+        engine.merge(other_engines)
 
     def _share_divergence(self, others: Sequence[Horde]) -> None:
         """Synchronise diverged demons and weight bounds across Hordes."""

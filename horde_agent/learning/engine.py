@@ -101,10 +101,6 @@ class Engine(EngineResults, Protocol):
     def stream(self) -> int:
         """Number of the selected stream."""
 
-    @property
-    def can_merge(self) -> bool:
-        """True if `merge` and `copy_weights_from` are supported."""
-
     def begin(self, tiles: Tiles) -> Floats:
         """Begin a stream at `tiles`, (n_active,), with all traces at zero, and return the predictions."""
 
@@ -139,12 +135,6 @@ class Engine(EngineResults, Protocol):
     def reset_weights(self, theta: Reals | None = None) -> None:
         """Set theta, (n_demons, n_features), by default to zero; w and traces do not change."""
 
-    def copy_weights_from(self, other: Self) -> None:
-        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
-
-    def merge(self, others: Sequence[Self]) -> None:
-        """Average weights and MSPBE estimates over all engines, in place; traces stay separate."""
-
     def state(self) -> State:
         """Return copies of the complete state, by name; queued steps stay queued."""
 
@@ -155,11 +145,22 @@ class Engine(EngineResults, Protocol):
 class RuleEngine(Engine, Protocol):
     """An engine whose demons have one update rule."""
 
+    @property
+    def can_merge(self) -> bool:
+        """True if it is a `MergingEngine`."""
+
     def rearrange(self, mapping: DemonMapping) -> None:
         """Add and remove demons. Remaining demons keep their weights, traces and estimates."""
 
-    def to_plain(self) -> RuleEngine:
+    def to_plain(self) -> MergingEngine:
         """Return an engine without a limit for the length of traces, which continues from here."""
+
+
+class MergingEngine(RuleEngine, Protocol):
+    """An engine that stores its traces, so that several can share what they learn from their streams."""
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Average weights and MSPBE estimates over all engines, in place; traces stay separate."""
 
 
 class DemonMapping(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from horde_agent.learning.engine import (
     SEPARATE_TRACES,
     DemonMapping,
     Engine,
+    MergingEngine,
     NumberName,
     RuleEngine,
     WeightsName,
@@ -258,30 +259,16 @@ class MixedEngine:
         """Number of queued steps."""
         return max(engine.n_waiting for engine in self.engines.values())
 
-    # ---- weights of several Hordes --------------------------------------------------------------
-
     @property
-    def can_merge(self) -> bool:
-        """True if there is one engine, and it can."""
-        return self._only is not None and self._only.can_merge
-
-    def copy_weights_from(self, other: MixedEngine) -> None:
-        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change.
+    def mergeable(self) -> MergingEngine:
+        """The only engine, which can share its weights with those of other streams.
 
         Raises:
-            ValueError: If one of the two cannot merge.
+            ValueError: If there are several engines, or it cannot.
         """
-        own_engine, other_engine = _single_engines([self, other])
-        own_engine.copy_weights_from(other_engine)
-
-    def merge(self, others: Sequence[MixedEngine]) -> None:
-        """Average weights and MSPBE estimates over all engines, in place; traces stay separate.
-
-        Raises:
-            ValueError: If one of them cannot merge.
-        """
-        own_engine, *other_engines = _single_engines([self, *others])
-        own_engine.merge(other_engines)
+        if self._only is None or not self._only.can_merge:
+            raise ValueError(SEPARATE_TRACES)
+        return self._only.to_plain()  # itself
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -413,14 +400,6 @@ class MixedEngine:
         self._is_nested = any(key.startswith(f"{name}/") for name in self.engines for key in state)
         for name, engine in self.engines.items():
             engine.restore(inner(state, name) if self._is_nested else state)
-
-
-def _single_engines(engines: Sequence[MixedEngine]) -> list[RuleEngine]:
-    """Return the only engine of each; raise ValueError if there are others, or it cannot merge."""
-    single = [engine._only for engine in engines if engine._only is not None and engine.can_merge]
-    if len(single) < len(engines):
-        raise ValueError(SEPARATE_TRACES)
-    return single
 
 
 def _warn_of_plain_engine(why: str) -> None:

@@ -511,13 +511,6 @@ class PlainEngine(Stored):
         for engine in engines:
             engine._read_again()
 
-    def copy_weights_from(self, other: PlainEngine) -> None:
-        """Copy the weights and MSPBE estimates of another engine of the same demons; traces do not change."""
-        if self.config.rarity:
-            self.rescale(other._demons.root)
-        for own, learned in zip(self._learned(), other._learned(), strict=True):
-            own[:] = learned
-
     def _learned(self) -> list[NDArray[Any]]:
         """Return views of weights and MSPBE estimates."""
         demons = self._demons

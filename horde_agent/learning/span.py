@@ -9,7 +9,7 @@ than LARGEST_TAIL steps; use `PlainEngine` for these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.engine import (
     NO_VECTOR_ESTIMATE,
-    SEPARATE_TRACES,
     SMALLEST_SCALE,
     DemonMapping,
     NumberName,
@@ -257,14 +256,6 @@ class SpanEngine:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
         sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
         sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
-
-    def copy_weights_from(self, other: SpanEngine) -> None:  # noqa: ARG002 - the protocol's arguments
-        """Raise ValueError, as `merge`."""
-        raise ValueError(SEPARATE_TRACES)
-
-    def merge(self, others: Sequence[SpanEngine]) -> None:  # noqa: ARG002 - the protocol's arguments
-        """Raise ValueError: `can_merge` is False."""
-        raise ValueError(SEPARATE_TRACES)
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
