@@ -235,11 +235,15 @@ class Horde:
         engine = self._engine.direct
         engine.learn(state[1], self.signals, is_last=terminated)
         divergence.n_steps += 1
-        if self._rarity is not None:
-            self._count_state(self._rarity, state[1])
+        rarity = self._rarity
+        if rarity is not None:
+            rarity.count(state[1])
+            if divergence.n_steps >= rarity.next_at:
+                self._engine.set_scales(rarity.classify(divergence.n_steps))
         if engine.flags:
             self._handle_flags()
-        if self._readout.is_due(divergence.n_steps):
+        averages = self._readout.averages
+        if averages is not None and divergence.n_steps >= averages.due_at:
             self.catch_up()
             self._readout.move_averages(self._engine, divergence.n_steps, is_last=terminated)
         if divergence.somebody_skips or divergence.reasons:
@@ -250,12 +254,6 @@ class Horde:
             self._current.state = state
         engine = self._engine.direct  # another one if a trace became too long
         return self._readout.latest(engine, engine.n_waiting)
-
-    def _count_state(self, rarity: FeatureRarity, tiles: Tiles) -> None:
-        """Count the state reached, with these tiles, (n_active,), and classify the features if that is due."""
-        rarity.count(tiles)
-        if self._divergence.n_steps >= rarity.next_at:
-            self._engine.set_scales(rarity.classify(self._divergence.n_steps))
 
     def _write_signals(
         self,

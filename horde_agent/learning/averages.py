@@ -67,6 +67,7 @@ class WeightAverages(Stored):
         next_at: Learning step of the next one.
         restarted_at: Learning step at which all averages began, 0 unless weights were set.
         sample_at: Learning step of the next sample of the shifts.
+        due_at: Learning step of the earlier of the two.
         has_average: Mask of demons that have an average, shape (n_demons,).
         shift: What is added to each demon's averaged prediction, d, shape (n_demons,).
         n_samples: Number of samples of each shift, shape (n_demons,).
@@ -78,6 +79,7 @@ class WeightAverages(Stored):
         "next_at": Field(),
         "restarted_at": Field(),
         "sample_at": Field(),
+        "due_at": Field(),
         "has_average": Field(DEMON),
         "shift": Field(DEMON, diverged=0.0),
         "n_samples": Field(DEMON),
@@ -90,14 +92,10 @@ class WeightAverages(Stored):
         self.restarted_at = 0
         self.next_at = self._after(0, FIRST)
         self.sample_at = _next_sample(self.next_at)
+        self.due_at = min(self.next_at, self.sample_at)
         self.has_average = np.zeros(n_demons, dtype=bool)
         self.shift = np.zeros(n_demons)
         self.n_samples = np.zeros(n_demons, dtype=np.int64)
-
-    @property
-    def due_at(self) -> int:
-        """Learning step at which there is something to do."""
-        return min(self.next_at, self.sample_at)
 
     def advance(self, now: int) -> Floats:
         """Return r of each demon for an average at learning step `now`, (n_demons,), and schedule the next one."""
@@ -111,6 +109,7 @@ class WeightAverages(Stored):
         self.has_average[:] = self.born_at < now
         interval = max((now - self.restarted_at) // STEPS_PER_AVERAGE, BATCH)
         self.next_at = self._after(now, interval)
+        self.due_at = min(self.next_at, self.sample_at)
         return np.asarray(rates)
 
     def _after(self, now: int, interval: int) -> int:
@@ -129,6 +128,7 @@ class WeightAverages(Stored):
         rate = self.has_average / np.clip(self.n_samples / SAMPLES_PER_SAMPLE, 1.0, N_SAMPLES)
         self.shift += rate * (difference - self.shift)
         self.sample_at = _next_sample(now)
+        self.due_at = min(self.next_at, self.sample_at)
 
     def restart(self, now: int) -> None:
         """Begin all averages again at learning step `now`, as for weights that were set."""
@@ -138,6 +138,7 @@ class WeightAverages(Stored):
         self.has_average[:] = False
         self.next_at = self._after(now, FIRST)
         self.sample_at = _next_sample(self.next_at)
+        self.due_at = min(self.next_at, self.sample_at)
         self.shift[:] = 0.0
         self.n_samples[:] = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel
 from horde_agent.kernels import checks
+from horde_agent.kernels.vectors import bind
 from horde_agent.learning.engine import NO_TILES
 from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.stored import copies, restored_streams
@@ -20,6 +22,12 @@ from horde_agent.saving import State, nested
 from horde_agent.types import Tiles
 
 _RAREST = 1e-30  # smallest probability of an action: its inverse is finite in float32
+
+
+@functools.cache
+def _bound_check() -> Any:
+    """Return the kernel that checks a state, compiled for the arrays that `InputChecker` makes."""
+    return bind(checks.first_wrong, like=(np.zeros(1), NO_TILES, NO_TILES))
 
 
 class InputChecker:
@@ -87,7 +95,7 @@ class InputChecker:
         else:
             indices = np.array(features, dtype=np.int64)
             features = indices
-        wrong = checks.first_wrong(observation, indices, self._seen)
+        wrong = _bound_check()(observation, indices, self._seen)
         if wrong != -1:
             self._refuse(wrong, observation, indices)
         return observation, features

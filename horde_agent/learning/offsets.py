@@ -76,7 +76,7 @@ class Offsets(Stored):
     Attributes:
         is_on: True unless all offsets are 0.
         has_offset: Mask of the demons with an offset that is not fixed at 0, shape (n_demons,).
-        has_functions: True if an outcome is computed in Python.
+        has_functions: True if there are offsets, and an outcome is computed in Python.
         is_moving: True as long as transitions move an offset.
         is_unread: True as long as an offset waits for its first reading.
         at_end: True if the latest transition ended a stream.
@@ -130,7 +130,8 @@ class Offsets(Stored):
             for one, question in zip(offsets, questions, strict=True)
         ]
         self.may_follow = is_centred & np.array(is_reading, dtype=bool)
-        self.has_functions = any(callable(question.outcome) for question in questions)
+        has_functions = any(callable(question.outcome) for question in questions)
+        self.has_functions = self.is_on and has_functions
         demon_of = {name: i for i, name in enumerate(self._names)}
         predicted = [
             q.cumulant.name if isinstance(q.cumulant, Prediction) else "" for q in questions

@@ -32,11 +32,13 @@ dependence on the errors: all demons share S. The classes were chosen on recorde
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+import functools
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from horde_agent.kernels.tiles import count_visits
+from horde_agent.kernels.vectors import bind
 from horde_agent.learning.stored import Field, Fields, Stored
 from horde_agent.types import Bools, Floats, Integers, Tiles
 
@@ -84,6 +86,13 @@ def next_classification(n_steps: int) -> int:
     return (n_steps + interval) // FIRST * FIRST
 
 
+@functools.cache
+def _bound_count() -> Any:
+    """Return the kernel that counts visits, compiled for int64 arrays."""
+    numbers = np.zeros(1, dtype=np.int64)
+    return bind(count_visits, like=(numbers, numbers))
+
+
 class FeatureRarity(Stored):
     """How often each feature of a stream was active, and the latest classes.
 
@@ -124,7 +133,7 @@ class FeatureRarity(Stored):
 
     def count(self, tiles: Tiles) -> None:
         """Count a state with these tiles, (n_active,)."""
-        count_visits(self.visits, tiles)
+        _bound_count()(self.visits, tiles)
         self.n_states += 1
 
     def classify(self, now: int) -> Rarity:

@@ -78,7 +78,11 @@ class Readout:
             self.averages = WeightAverages(config.average, len(questions))
         self._is_theta_alone = not self.offsets.is_on and self.averages is None
         self._none = np.zeros(len(questions))
-        self._nobody = np.zeros(len(questions), dtype=bool)
+        self._has_average: Bools = np.zeros(len(questions), dtype=bool)
+        self._shift = self._none
+        if self.averages is not None:
+            self._has_average = self.averages.has_average
+            self._shift = self.averages.shift
         self._signals: SignalArrays | None = None
         self._read: Any = None
         self._write: Any = None
@@ -116,12 +120,6 @@ class Readout:
                 offset_kernels.read, pack(self.offsets.arrays), pack(self._signals), like=inputs
             )
         self.offsets.note(self._read(*inputs))
-
-    def is_changed_by(self, *, terminated: bool) -> bool:
-        """Return whether a transition changes references or outcomes, as the ends of streams do."""
-        offsets = self.offsets
-        changes_always = offsets.is_moving or offsets.has_functions
-        return offsets.is_on and (changes_always or terminated or offsets.at_end)
 
     def move(self, channels: Observation, *, terminated: bool) -> None:
         """Move the offsets by a transition, given `channels` as in `read`, (n_channels,), and write what changes."""
@@ -172,31 +170,21 @@ class Readout:
     def of_demon(self, engine: Engine, demon: int, observation: Observation, tiles: Tiles) -> float:
         """Return one demon's prediction at a state, (n_channels,) and (n_active,)."""
         added = self.following.added_to(demon, observation)
-        if self.averages is not None and self._has_average[demon]:
+        if self._has_average[demon]:
             averaged = engine.predict_one(demon, tiles, "average")
-            return averaged + float(self.averages.shift[demon]) + added
+            return averaged + float(self._shift[demon]) + added
         return engine.predict_one(demon, tiles) + added
-
-    @property
-    def _has_average(self) -> Bools:
-        """Mask of the demons with an average, shape (n_demons,)."""
-        if self.averages is None:
-            return self._nobody
-        return self.averages.has_average
 
     def _added_up(self, latest: Floats, averaged: Floats, added: Floats) -> Floats:
         """Return predictions, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
         if self._is_theta_alone:
             return latest.copy()
-        shift = self._none
-        if self.averages is not None:
-            shift = self.averages.shift
         predictions = np.empty(latest.size)
         arguments = (
             latest,
             averaged,
             self._has_average,
-            shift,
+            self._shift,
             added,
             self.following.place,
             predictions,
@@ -207,10 +195,6 @@ class Readout:
         return predictions
 
     # ---- averaged weights ------------------------------------------------------------------------
-
-    def is_due(self, n_steps: int) -> bool:
-        """Return whether averages or shifts move at a learning step."""
-        return self.averages is not None and n_steps >= self.averages.due_at
 
     def move_averages(self, engine: Engine, n_steps: int, *, is_last: bool) -> None:
         """Move averages and shifts toward the weights of learning step `n_steps`."""
@@ -232,7 +216,7 @@ class Readout:
         if self.averages is None:
             return engine.rows("theta", demons=demons)[0]
         (averaged,) = engine.rows("average", demons=demons)
-        is_empty = ~self.averages.has_average
+        is_empty = ~self._has_average
         if demons is not None:
             is_empty = is_empty[demons]
         if is_empty.any():
@@ -242,9 +226,7 @@ class Readout:
     @property
     def shifts(self) -> Floats:
         """Shift of each demon, d, shape (n_demons,); 0 without averages."""
-        if self.averages is None:
-            return np.zeros(self.offsets.has_offset.size)
-        return self.averages.shift.copy()
+        return self._shift.copy()
 
     # ---- parts, demons, several Hordes -----------------------------------------------------------
 

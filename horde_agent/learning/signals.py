@@ -188,7 +188,9 @@ class SignalMaker(Stored):
             if self._cumulants.has_td_errors:
                 self._write_td_errors(states, channels, predict_one, terminated=terminated)
         readout = self._readout
-        if readout.is_changed_by(terminated=terminated):
+        offsets = readout.offsets
+        is_end = offsets.is_on and (terminated or offsets.at_end)
+        if is_end or offsets.is_moving or offsets.has_functions:
             readout.move(channels, terminated=terminated)
         is_unknown = self._cumulants.has_reward and not math.isfinite(reward)
         if is_unknown:

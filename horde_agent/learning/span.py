@@ -66,6 +66,9 @@ class SpanEngine:
         share: Layout as in the whole Horde, if these demons are a shard of it.
 
     Attributes:
+        latest: theta.phi at the latest completed step, float64, shape (n_demons,); the next step
+            overwrites it.
+        latest_averaged: theta_bar.phi there, likewise; 0 without averages.
         n_waiting: Number of queued steps.
         stream: Number of the selected stream.
         flags: Bits: DEMON_DIVERGED if a demon diverged (`pop_diverged`), TAIL_TOO_LONG if a trace
@@ -109,6 +112,8 @@ class SpanEngine:
             demons, n_features, config, largest_decay, batch, period, widest, share
         )
         self.memory.set_step_sizes(self.layout.lane, alpha, alpha_w)
+        self.latest: Floats = self.memory.span.predictions
+        self.latest_averaged: Floats = self.memory.span.averaged
         self._m_scale = 1.0
         self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
@@ -129,16 +134,6 @@ class SpanEngine:
     def arrays(self) -> SpanArrays:
         """The arrays that the kernels read and write."""
         return self.memory.span
-
-    @property
-    def latest(self) -> Floats:
-        """Predictions at the latest completed step, float64, shape (n_demons,); the next step overwrites them."""
-        return self.memory.span.predictions
-
-    @property
-    def latest_averaged(self) -> Floats:
-        """theta_bar.phi at the latest completed step, likewise; 0 without averages."""
-        return self.memory.span.averaged
 
     @property
     def stream(self) -> int:
@@ -174,7 +169,8 @@ class SpanEngine:
             self._signals = signals
             self._step = None
             memory.clock[IS_KNOWN] = 0
-        memory.prefault_ahead(tiles.size)
+        if not memory.is_ready:
+            memory.prefault_ahead(tiles.size)
         self._m_scale *= self._m_decay
         self.n_waiting += 1
         n_steps = 0
@@ -182,10 +178,12 @@ class SpanEngine:
             n_steps = self.n_waiting
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
-        general = memory.general
-        if self._step is None or general is not self._step_of:
-            self._step_of = general
-            step = bind(transition.step, general, memory.entry, pack(signals), like=arguments)
+        packed = memory.packed()
+        if self._step is None or packed is not self._step_of:
+            self._step_of = packed
+            step = bind(
+                transition.step, packed.general, packed.entry, pack(signals), like=arguments
+            )
             self._step = one_at_a_time(step, memory.span.n_threads)
         findings = self._step(*arguments)
         if n_steps:
@@ -202,9 +200,9 @@ class SpanEngine:
 
     def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
         """Call a kernel that starts parallel loops."""
-        general = self.memory.general
+        packed = self.memory.packed()
         call = one_at_a_time(parallel_kernel, self.memory.span.n_threads)
-        return call(general, self.memory.entry, *arguments)
+        return call(packed.general, packed.entry, *arguments)
 
     def _check_shapes(self, signals: Signals) -> None:
         """Raise ValueError if signals have the wrong shape; the kernels do not check bounds."""
@@ -254,8 +252,10 @@ class SpanEngine:
 
     def _sum_traces(self) -> None:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
+        packed = self.memory.packed()
+        entry = self.memory.entry_of(transition.sum_trace_task, packed.native)
         sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
-        sum_traces(self.memory.general, self.memory.entry_of(transition.sum_trace_task))
+        sum_traces(packed.general, entry)
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
@@ -281,11 +281,11 @@ class SpanEngine:
         allocation = self.memory.allocation
         sums = allocation.zeros(self.layout.n_lanes)
         if weights == "average":
-            transition.sum_averages(self.memory.native, tiles, blocks, rows, sums)
+            transition.sum_averages(self.memory.packed().native, tiles, blocks, rows, sums)
             return sums
         bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
         overlap = allocation.zeros(allocation.n_times)
-        transition.predict(self.memory.native, tiles, blocks, bits, rows, overlap, sums)
+        transition.predict(self.memory.packed().native, tiles, blocks, bits, rows, overlap, sums)
         return sums
 
     # ---- averaged weights -----------------------------------------------------------------------
@@ -297,7 +297,7 @@ class SpanEngine:
             return
         of_lanes = self.memory.allocation.zeros(self.layout.n_lanes)
         of_lanes[self.layout.lane] = rates
-        transition.move_averages(self.memory.native, of_lanes)
+        transition.move_averages(self.memory.packed().native, of_lanes)
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""
@@ -390,8 +390,8 @@ class SpanEngine:
             )
             if self._now >= 0:
                 if g != listed:
-                    transition.list_group(self.memory.general, g)
-                transition.read_block(self.memory.native, b, theta, w, m)
+                    transition.list_group(self.memory.packed().general, g)
+                transition.read_block(self.memory.packed().native, b, theta, w, m)
                 listed = g
             yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]
         self.arrays.is_flagged[:] = flags
@@ -513,7 +513,7 @@ class SpanEngine:
         """Recompute the sums at the current state from the written weights; no update is pending."""
         if self._now < 0:
             return
-        transition.sum_bases(self.memory.native, self._active)
+        transition.sum_bases(self.memory.packed().native, self._active)
         self.arrays.prediction[:] = self.arrays.base
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
         self.arrays.averaged[:] = self._of_demons(self.arrays.base_average)
@@ -527,6 +527,8 @@ class SpanEngine:
     def restore(self, state: State) -> None:
         """Restore a state from an engine with the same arguments and the same calls of `rearrange`."""
         self.memory.restore(state)
+        self.latest = self.memory.span.predictions
+        self.latest_averaged = self.memory.span.averaged
         put_back(self, state, *_OWN_STATE)
         self._signals = None
 
@@ -542,5 +544,7 @@ class SpanEngine:
         self.memory.rearrange(mapping)
         self.n_demons = mapping.group.size
         self._signals = None
+        self.latest = self.memory.span.predictions
+        self.latest_averaged = self.memory.span.averaged
         self.latest[:] = np.where(mapping.is_new, 0.0, latest[mapping.old_index])
         self.latest_averaged[:] = np.where(mapping.is_new, 0.0, latest_averaged[mapping.old_index])

@@ -590,6 +590,14 @@ def _power_of_two(n: int) -> int:
 # ---- what an engine stores ----------------------------------------------------------------------
 
 
+class Packed(NamedTuple):
+    """The arrays of a span engine as kernels receive them."""
+
+    native: Any  # for kernels that are compiled for each update rule
+    general: Any  # for kernels that are compiled once for all update rules
+    entry: Any  # address by which the latter call `transition.do_task` on each thread
+
+
 class SpanMemory(Stored):
     """The arrays of a span engine; arguments as of `SpanEngine`. Its methods expect that no step is queued.
 
@@ -599,6 +607,7 @@ class SpanMemory(Stored):
         layout: Lane of each demon.
         is_diverged: True for lanes of diverged demons, shape (n_lanes,).
         streams: What belongs to the other streams.
+        is_ready: True if the rows of all features are pre-faulted.
     """
 
     FIELDS: ClassVar[Fields] = {
@@ -638,9 +647,7 @@ class SpanMemory(Stored):
         self.class_scale = np.ones(N_CLASSES)
         self.scale = np.ones(n_features, dtype=self.dtype)
         self.streams = Streams()
-        self._packed: Any = None
-        self._general: Any = None
-        self.entry: Any = None
+        self._packed: Packed | None = None
         self._lay_out(demons, 0)
 
     @property
@@ -650,22 +657,13 @@ class SpanMemory(Stored):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses, which are invalid in a copy or another process."""
-        return vars(self) | {"_packed": None, "_general": None, "entry": None}
+        return vars(self) | {"_packed": None}
 
-    @property
-    def native(self) -> Any:
-        """The arrays in native form, for one thread if the work is small or the process was forked; sets `entry`."""
-        self._pack()
-        return self._packed
+    def packed(self) -> Packed:
+        """Return the arrays as kernels receive them, for one thread if the work is small or the process was forked.
 
-    @property
-    def general(self) -> Any:
-        """The same for kernels that are compiled once for all update rules; sets `entry`."""
-        self._pack()
-        return self._general
-
-    def _pack(self) -> None:
-        """Pack the arrays if they were replaced, or if the number of threads changes."""
+        They are packed again if they were replaced, or if the number of threads changes.
+        """
         n_read = (
             self.layout.n_lanes * self.span.n_active * self.batch
         )  # numbers read per call, approximately
@@ -675,13 +673,14 @@ class SpanMemory(Stored):
             n_threads = threads_here(self.n_threads)
         if self._packed is None or n_threads != self.span.n_threads:
             self.span = self.span._replace(n_threads=n_threads)
-            self._packed = pack(self.span)
-            self._general = generalise(self._packed)
-            self.entry = self.entry_of(transition.do_task)
+            native = pack(self.span)
+            entry = self.entry_of(transition.do_task, native)
+            self._packed = Packed(native, generalise(native), entry)
+        return self._packed
 
-    def entry_of(self, task: Any) -> Any:
+    def entry_of(self, task: Any, native: Any) -> Any:
         """Return the address by which kernels call a task on each thread."""
-        entry = entry_of(task, self._packed)
+        entry = entry_of(task, native)
         if self.span.n_threads == 1 and isinstance(entry, int):
             return np.uint64(entry)  # kernels are then compiled without a parallel loop
         return entry
@@ -751,12 +750,13 @@ class SpanMemory(Stored):
         rows = [getattr(self.span, name)[first:last] for name in ROWS]
         prefault(*rows, n_threads=self.n_threads)
         self._n_touched = last
+        self.is_ready = self.n_ready >= self.n_features
 
     def prefault_ahead(self, n_active: int) -> None:
         """Pre-fault a part of the next chunk on each step, or all rows that this step may need."""
-        n_ready = self.n_ready
-        if n_ready >= self.n_features:
+        if self.is_ready:
             return
+        n_ready = self.n_ready
         needed = min(self.n_features, int(self.clock[N_ROWS]) + n_active)
         chunk = CHUNK * self.layout.n_lanes
         if n_ready < needed:

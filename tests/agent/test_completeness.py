@@ -41,8 +41,6 @@ MAY_DIFFER = {
             "PlainEngine._packed",
             "PlainEngine._packed_of",
             "SpanMemory._packed",
-            "SpanMemory._general",
-            "SpanMemory.entry",
             "SpanEngine._step",
             "SpanEngine._step_of",
             "PolicyRatios._write_constants",
