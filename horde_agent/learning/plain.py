@@ -530,12 +530,12 @@ class PlainEngine(Stored):
 
         New demons start at the current state with zero weights and traces.
         """
-        before = copy.copy(self)
+        earlier_engine = copy.copy(self)
         cumulant = mapping.cumulant
         if cumulant is None:
             cumulant = np.arange(mapping.group.size)
         self._set_demons(mapping.group, mapping.policy, cumulant, mapping.alpha, mapping.alpha_w)
-        self.carry_over(before, {DEMON: mapping.old_index})
+        self.carry_over(earlier_engine, {DEMON: mapping.old_index})
 
     # ---- state ----------------------------------------------------------------------------------
 

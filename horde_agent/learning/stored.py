@@ -143,8 +143,10 @@ class Stored:
                 setattr(self, name, value)
         if self.streams is not None and before.streams is not None:
             self.streams.selected = before.streams.selected
-            others = before.streams.others.items()
-            self.streams.others = {k: self._carried_stream(of, earlier) for k, of in others}
+            self.streams.others = {
+                number: self._carried_stream(arrays, earlier)
+                for number, arrays in before.streams.others.items()
+            }
 
     def _carried_stream(self, before: State, earlier: Earlier) -> State:
         """Return the arrays of a stream for the present demons."""
