@@ -67,7 +67,7 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
 
 
 class PhysicalBody(Backend):
-    """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and the abstract methods.
+    """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and `stop_reason`.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest
     frame. While the link is lost, frames are stale and not applied, deadlines are met and
@@ -113,17 +113,9 @@ class PhysicalBody(Backend):
         chosen: Any = parity or file.parity or cls.parity
         return PortConfig(port, baudrate or file.baudrate, chosen), {}
 
-    @abstractmethod
-    def control(self, command: Floats) -> Any:
-        """Return what the dialect encodes for a request (m/s, m/s, rad/s); ValueError unless three finite numbers."""
-
     def steer(self, control: Any) -> Any:
         """Return the control to send for a requested one; the same unless the robot's state demands another."""
         return control
-
-    @abstractmethod
-    def is_at_rest(self, reading: Reading) -> bool:
-        """Return whether its wheels stand still."""
 
     def send_state_commands(self, link: Link) -> None:
         """Send state-dependent commands (such as the charging mode) after the drive command."""
@@ -243,7 +235,7 @@ class PhysicalBody(Backend):
                 then.
             BackendUnavailable: If the body was not reset or is closed.
         """
-        control = self.control(command)
+        control = self.dialect.drive(command, self.spec)
         link = opened(self._link, "the robot is not connected")
         opened(self._mark, "the reset was interrupted")  # before a command is sent
         with self._commanding:
@@ -318,7 +310,7 @@ class PhysicalBody(Backend):
         end = self._monotonic() + limit_s
         while link.is_open and self._monotonic() < end:
             readings = link.readings(newest)[-2:]
-            if len(readings) == 2 and all(map(self.is_at_rest, readings)):
+            if len(readings) == 2 and all(map(self.dialect.is_at_rest, readings)):
                 return True
             self._sleep(TICK_S)
         return False
@@ -425,7 +417,7 @@ class PhysicalBody(Backend):
         """Wait until the wheels stand still, at most `REST_S`."""
         end = self._monotonic() + REST_S
         while self._monotonic() < end and link.is_open:
-            if all(map(self.is_at_rest, link.readings()[-2:])):
+            if all(map(self.dialect.is_at_rest, link.readings()[-2:])):
                 return
             self._sleep(TICK_S)
         if not link.is_open:

@@ -22,10 +22,12 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from horde_env.backend import Floats
 from horde_env.errors import BackendUnavailable, PortLost
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import LinkSettings
 from horde_env.hardware.stream import Counts, Reading, StreamParser
+from horde_env.robot import RobotSpec
 
 # ---- what differs between robots -------------------------------------------------------------------------------------
 
@@ -38,6 +40,8 @@ class Dialect(NamedTuple):
     returns why the port may have been lost meanwhile, by a reason.
     """
 
+    # A request (m/s, m/s, rad/s) to a control; ValueError unless three finite numbers
+    drive: Callable[[Floats, RobotSpec], Any]
     encode: Callable[[Any], bytes]  # of a control, to the bytes of one write
     parser: Callable[[], StreamParser]
     wake: bytes  # make a silent robot send states; empty if there are none
@@ -48,6 +52,7 @@ class Dialect(NamedTuple):
     ramp_s: float  # of braking
     size: int  # bytes of a state on the wire, the unit of damage counts
     is_free: Callable[[Reading], bool]  # whether the motors may turn
+    is_at_rest: Callable[[Reading], bool]  # whether the wheels stand still
     opening: Callable[[Port, Dialect, Callable[[], float]], Generator[None, None, None]]
     explain_parting: Callable[[Port, Dialect, str], str]
     stops: str  # a sentence: what stops the wheels of an unreachable robot

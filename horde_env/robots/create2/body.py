@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from horde_env.backend import Floats, Frame
+from horde_env.backend import Frame
 from horde_env.commands import CommandMonitor
 from horde_env.errors import BackendUnavailable, opened
 from horde_env.hardware.backend import PhysicalBody
@@ -20,6 +20,7 @@ from horde_env.hardware.port import GAP_S, NO_ROOM, Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
+from horde_env.robot import create2
 from horde_env.robots.create2 import watchdog, wire
 from horde_env.robots.create2.mode_controller import ModeController
 from horde_env.robots.create2.safety import CreateSupervisor
@@ -146,7 +147,14 @@ def _await_frames(
         )
 
 
+def is_at_rest(reading: Reading) -> bool:
+    """Return whether no encoder counts."""
+    counts = reading.state.raw[create2().group("wheel_velocity")]
+    return bool((np.abs(counts) <= AT_REST_COUNTS).all())
+
+
 CREATE2 = Dialect(
+    drive=wire.drive,
     encode=wire.drive_direct,
     parser=FrameParser,
     wake=b"",
@@ -158,6 +166,7 @@ CREATE2 = Dialect(
     ramp_s=0.0,
     size=wire.FRAME_SIZE,
     is_free=lambda reading: reading.state.mode == wire.SAFE,
+    is_at_rest=is_at_rest,
     opening=open_create,
     explain_parting=explain_parting,
     stops="It has no command timeout: if its wheels turn, lift it.",
@@ -228,10 +237,6 @@ class CreateBody(PhysicalBody):
             )
         return frame
 
-    def control(self, command: Floats) -> wire.Wheels:
-        """Return the wheel speeds for a request."""
-        return wire.drive(command, self.spec)
-
     def steer(self, control: wire.Wheels) -> wire.Wheels | None:
         """Return the mode controller's override of a request, or the request.
 
@@ -249,12 +254,6 @@ class CreateBody(PhysicalBody):
         ):
             return None
         return self.mode_controller.override or control
-
-    def is_at_rest(self, reading: Reading) -> bool:
-        """Return whether no encoder counts."""
-        return bool(
-            (np.abs(reading.state.raw[self.spec.group("wheel_velocity")]) <= AT_REST_COUNTS).all()
-        )
 
     def send_state_commands(self, link: Link) -> None:
         """Send the commands that the robot's mode requires."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from horde_env.backend import Floats, Frame
+from horde_env.backend import Frame
 from horde_env.errors import STOPS_BY_ITSELF, BackendUnavailable
 from horde_env.hardware.backend import PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
@@ -18,6 +18,7 @@ from horde_env.hardware.port import Port
 from horde_env.hardware.robot_file import RobotFile
 from horde_env.hardware.settings import PortConfig
 from horde_env.hardware.stream import Counts, Reading
+from horde_env.robot import critterbot
 from horde_env.robots.critterbot import stream, wire
 from horde_env.robots.critterbot.safety import FREE, Supervisor, VoltageMonitor
 
@@ -167,7 +168,14 @@ def is_free(reading: Reading) -> bool:
     )
 
 
+def is_at_rest(reading: Reading) -> bool:
+    """Return whether all wheel velocities are within rounding of 0: 0.018 m/s."""
+    units = reading.state.raw[critterbot().group("motor_velocity")]
+    return bool((np.abs(units) <= REST_UNITS).all())
+
+
 SERIAL = Dialect(
+    drive=wire.drive,
     encode=wire.encode_control,
     parser=stream.StateParser,
     wake=wire.WAKE,
@@ -178,6 +186,7 @@ SERIAL = Dialect(
     ramp_s=wire.RAMP_S,
     size=wire.STATE_SIZE,
     is_free=is_free,
+    is_at_rest=is_at_rest,
     opening=open_critterbot,
     explain_parting=explain_parting,
     stops=STOPS_BY_ITSELF,
@@ -202,16 +211,6 @@ class SerialBody(PhysicalBody):
     make_supervisor = Supervisor
     command_monitor = VoltageMonitor
     notes: tuple[str, ...] = (IR_LIGHT_NOTE,)
-
-    def control(self, command: Floats) -> wire.Control:
-        """Return the control for a velocity."""
-        return wire.drive(command, self.spec)
-
-    def is_at_rest(self, reading: Reading) -> bool:
-        """Return whether all wheel velocities are within rounding of 0."""
-        return bool(
-            (np.abs(reading.state.raw[self.spec.group("motor_velocity")]) <= REST_UNITS).all()
-        )
 
     def send_state_commands(self, link: Link) -> None:
         """Enable or disable charging if the robot's state differs from the request."""

@@ -18,6 +18,7 @@ from horde_env.hardware.checks import Line, RobotChecks, StepEvent, StopReport, 
 from horde_env.hardware.link import Dialect
 from horde_env.hardware.port import Port
 from horde_env.hardware.settings import PortConfig
+from horde_env.hardware.stream import Reading
 from horde_env.robot import RobotSpec, critterbot
 from horde_env.robots.critterbot import body, wire
 from horde_env.robots.critterbot.safety import LOW_BUS_V, Supervisor
@@ -88,33 +89,33 @@ def send_stop(
         dialect = body.SERIAL
     try:
         with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
-            state = _stop(port, dialect, monotonic, sleep)
-            if dialect.wake and (state is None or _is_driven(state)):
+            reading = _stop(port, dialect, monotonic, sleep)
+            if dialect.wake and (reading is None or _is_driven(reading)):
                 port.write(dialect.encode(wire.LEAVE))
                 sleep(dialect.alone_s)
                 port.write(dialect.wake)
                 sleep(TYPED_S)
-                state = _stop(port, dialect, monotonic, sleep)
+                reading = _stop(port, dialect, monotonic, sleep)
     except (BackendUnavailable, PortLost) as error:
         return StopReport(None, f"nothing was sent to the robot: {error} {SWITCH_OFF}")
     sent = f"a stop was sent to {config.url}"
-    if state is None:
+    if reading is None:
         return StopReport(
             None,
             f"{sent}, but nothing answers there, not even a robot at its console. {SWITCH_OFF}",
         )
-    if _is_driven(state):
+    if _is_driven(reading):
         return StopReport(False, f"{sent}, but its motors are still driven: switch the robot off")
-    wheel_state = "its wheels are at rest"
-    if _turns(state):
-        wheel_state = "its motors are off, but a wheel still turns"
+    wheel_state = "its motors are off, but a wheel still turns"
+    if dialect.is_at_rest(reading):
+        wheel_state = "its wheels are at rest"
     return StopReport(True, f"{sent}; the robot answers, and {wheel_state}")
 
 
 def _stop(
     port: Port, dialect: Dialect, monotonic: Callable[[], float], sleep: Callable[[float], None]
-) -> wire.RobotState | None:
-    """Send the stop; return the robot's state at rest, or its last one; None without one."""
+) -> Reading | None:
+    """Send the stop; return the robot's reading at rest, or its last one; None without one."""
     port.write(dialect.fill + dialect.encode(wire.HALT))
     sleep(dialect.alone_s)
     port.write(dialect.encode(wire.HALT))
@@ -125,29 +126,21 @@ def _stop(
         sleep(LOOK_S)
         reading = port.newest()
         waited_s = monotonic() - sent_t
-        state = None
-        if reading is not None:
-            state = reading.state
-        if state is None:
+        if reading is None:
             limit_s = ANSWER_S
-        elif _is_driven(state):
+        elif _is_driven(reading):
             limit_s = OFF_S
-        else:
+        elif dialect.is_at_rest(reading):
             limit_s = 0.0
-            if _turns(state):
-                limit_s = SETTLE_S
+        else:
+            limit_s = SETTLE_S
         if waited_s >= limit_s:
-            return state
+            return reading
 
 
-def _is_driven(state: wire.RobotState) -> bool:
+def _is_driven(reading: Reading) -> bool:
     """Return whether a motor has a voltage."""
-    return bool(state.raw[critterbot().group("motor_voltage")].any())
-
-
-def _turns(state: wire.RobotState) -> bool:
-    """Return whether a wheel turns (by more than one unit, 0.018 m/s), driven or not."""
-    return bool((np.abs(state.raw[critterbot().group("motor_velocity")]) > 1.0).any())
+    return bool(reading.state.raw[critterbot().group("motor_voltage")].any())
 
 
 CHECKS = RobotChecks(

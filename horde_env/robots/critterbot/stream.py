@@ -38,7 +38,7 @@ class IrLightUnwrapper:
 
     def unwrap(self, state: wire.RobotState) -> Floats:
         """Return the next packet's readings, 0..1023, shape (8,)."""
-        candidates = wire.ir_light(state) + 256.0 * np.arange(4)[:, None]
+        candidates = state.raw[wire.IR_LIGHT] + 256.0 * np.arange(4)[:, None]
         change = (
             np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
         )

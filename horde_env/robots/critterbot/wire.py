@@ -111,7 +111,8 @@ _WEIGHT = 2.0**_BITS
 _LOWEST = 0.0 - _SIGN * _WEIGHT
 _HIGHEST = _LOWEST + 256 * _WEIGHT - 1
 _NAMES = [f"{g.name}[{i}]" for g in GROUPS for i in range(len(g.high))]
-_IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir_light[0]")
+# Of the eight readings, modulo 256
+IR_LIGHT = next(slice(i, i + 8) for i, name in enumerate(_NAMES) if name == "ir_light[0]")
 
 
 class RobotState(NamedTuple):
@@ -129,11 +130,7 @@ class RobotState(NamedTuple):
     error_flags: int = 0
     cycle_time: int = 0  # in this firmware
     monitor: int = MONITOR_DRIVE  # | MONITOR_CHARGING | MONITOR_OVERHEATING
-
-    @property
-    def breaks(self) -> int:
-        """Return 0: packets have no information on interruptions."""
-        return 0
+    breaks: int = 0  # always: packets have no information on interruptions
 
 
 def is_sound(packet: bytes) -> bool:
@@ -182,7 +179,7 @@ def encode_state(state: RobotState) -> bytes:
             f"{_NAMES[i]} is {readings[i]:g}, the wire carries {_LOWEST[i]:g}..{_HIGHEST[i]:g}"
         )
     values = readings.astype(np.int64)
-    values[_IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
+    values[IR_LIGHT] %= 256  # the firmware casts to a byte before it shifts
     # Low bits that share a byte do not overlap, so their sum is their union.
     row = np.bincount(_LOW, weights=(values & _MASK) << _SHIFT, minlength=STATE_SIZE).astype(
         np.uint8
@@ -197,11 +194,6 @@ def encode_state(state: RobotState) -> bytes:
     packet[MONITOR] = state.monitor
     packet[CRC:] = crc_hqx(packet[4:CRC], 0).to_bytes(2, "big")
     return bytes(packet)
-
-
-def ir_light(state: RobotState) -> Floats:
-    """Return a state's eight IR-light readings, modulo 256, shape (8,)."""
-    return state.raw[_IR_LIGHT]
 
 
 # ---- control packets -------------------------------------------------------------------------------------------------

@@ -587,7 +587,8 @@ def test_after_an_interrupted_reset_no_command_is_sent(
 ) -> None:
     """Ctrl-C while it waits for the wheels: the link is open, and there is no frame yet."""
     with monkeypatch.context() as patch:
-        patch.setattr(unopened, "is_at_rest", raising(KeyboardInterrupt()))
+        interrupted = unopened.dialect._replace(is_at_rest=raising(KeyboardInterrupt()))
+        patch.setattr(unopened, "dialect", interrupted)
         with pytest.raises(KeyboardInterrupt):
             unopened.reset(RNG)
     n = len(robot.received)
