@@ -23,6 +23,16 @@ def check_one_of(what: str, value: str, known: Collection[str]) -> None:
         )
 
 
+def one_line(error: BaseException) -> str:
+    r"""Return an error's message on one line, or the name of its type if it has none.
+
+    Examples:
+        >>> one_line(ValueError("no\n  number")), one_line(AssertionError())
+        ('no number', 'AssertionError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the nearest of the known names; "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)

@@ -25,7 +25,7 @@ from examples.reproduce.experiment import Cell, ExperimentContext, Result, Scale
 from examples.reproduce.page import write_page
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.timing import duration
-from horde_agent.refusals import BadInput, check_one_of
+from horde_agent.refusals import BadInput, check_one_of, one_line
 from horde_agent.runs.config import is_file
 from horde_agent.runs.storage.files import writable, write_json
 from horde_agent.runs.storage.versions import own_version, versions
@@ -143,9 +143,8 @@ def _finished_result(out: Path, name: str) -> Result | None:
             return Result.read(path)
         return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = " ".join(str(error).split())
         raise BadInput(
-            f"{path} is damaged ({message}); remove it to run the experiment again"
+            f"{path} is damaged ({one_line(error)}); remove it to run the experiment again"
         ) from None
 
 

@@ -27,7 +27,7 @@ from horde_agent.gvf import GVF
 from horde_agent.horde import Mode
 from horde_agent.policies import StickyRandom
 from horde_agent.processes import available_memory, resident_bytes
-from horde_agent.refusals import BadInput
+from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.storage.files import unwritable, writable
 
 SETTLE_S = 0.1  # OpenBLAS keeps a core busy for some 30 ms after its last product
@@ -233,7 +233,7 @@ class Bench:
         try:
             env = gymnasium.make(SIMULATOR, disable_env_checker=True)
         except (ImportError, gymnasium.error.Error) as error:
-            self.say(f"env: not measured: {' '.join(str(error).split())}")
+            self.say(f"env: not measured: {one_line(error)}")
             return {}
         behaviour = StickyRandom(5)
         rng = np.random.default_rng(0)

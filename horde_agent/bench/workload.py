@@ -15,7 +15,7 @@ import numpy as np
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import ConstantAction, Gibbs, StickyRandom
-from horde_agent.refusals import BadInput
+from horde_agent.refusals import BadInput, one_line
 from horde_agent.tiles import TileCoder
 from horde_agent.types import Floats, Integers
 
@@ -149,7 +149,7 @@ def recorded(n_states: int, seed: int = 0) -> tuple[WorkloadStream, TileCoder]:
         env = gymnasium.make(SIMULATOR, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
         raise BadInput(
-            f"--stream simulator needs the simulated robot: {' '.join(str(error).split())}"
+            f"--stream simulator needs the simulated robot: {one_line(error)}"
         ) from error
     try:
         interface = Interface.of(env)

@@ -98,13 +98,29 @@ def _complain(program: str, message: str, code: int) -> int:
 
 
 def _run(words: list[str], signals: SignalHandler) -> None:
+    """Run the command in words; a --config file gives `learn` the defaults that flags override."""
     if words == ["--version"]:
         from horde_agent.runs.storage.versions import own_version
 
         print(own_version())
         return
-    command = _parse(words)
-    next(run for kind, run in _COMMANDS.values() if isinstance(command, kind))(command, signals)
+    if not words:
+        raise BadInput(f"name a command: {', '.join(_COMMANDS)}; see horde --help")
+    name = words[0]
+    if name == "reproduce":
+        raise BadInput(EXPERIMENTS_ARE_ELSEWHERE)
+    if name.startswith("-"):
+        _show_help(words)
+        return
+    check_one_of("command", name, _COMMANDS)
+    file = None
+    if name == "learn":
+        file = _config_file(words)
+    defaults: dict[str, Any] = {}
+    if file is not None:
+        defaults["default"] = replace(read_config(file), config=file)
+    kind, run = _COMMANDS[name]
+    run(parse_command(kind, words[1:], f"horde {name}", **defaults), signals)
 
 
 def _learn(command: LearnConfig, signals: SignalHandler) -> None:
@@ -234,32 +250,12 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
 }
 
 
-def _parse(words: list[str]) -> Any:
-    """Turn words into a command; a --config file gives the defaults that flags override."""
-    if not words:
-        raise BadInput(f"name a command: {', '.join(_COMMANDS)}; see horde --help")
-    if words[0] == "reproduce":
-        raise BadInput(EXPERIMENTS_ARE_ELSEWHERE)
-    if not words[0].startswith("-"):
-        check_one_of("command", words[0], _COMMANDS)
-    file = None
-    if words[:1] == ["learn"]:
-        file = _config_file(words)
-    defaults: dict[str, Any] = {}
-    if file is not None:
-        defaults["default"] = replace(read_config(file), config=file)
-    if words[0] in _COMMANDS:  # a parser of all commands takes longer to make
-        kind, _ = _COMMANDS[words[0]]
-        return parse_command(kind, words[1:], f"horde {words[0]}", **defaults)
-    return _parse_flags(words)
-
-
-def _parse_flags(words: list[str]) -> Any:
-    """Parse words that begin with a flag: --help lists the commands."""
+def _show_help(words: list[str]) -> None:
+    """Answer words that begin with a flag: --help lists the commands; others are refused."""
     kinds: list[Any] = [
         Annotated[kind, tyro.conf.subcommand(name)] for name, (kind, _) in _COMMANDS.items()
     ]
-    return parse(
+    parse(
         reduce(operator.or_, kinds),
         words,
         "horde",

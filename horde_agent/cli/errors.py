@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from horde_agent.refusals import BadInput
+from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.exit_reason import ExitCause
 
 
@@ -41,7 +41,7 @@ def _text_of(error: Exception) -> str:
     """Return an error's message in one line; of an error of the system, the file and the reason."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fspath(error.filename)} cannot be used ({error.strerror})"
-    return " ".join(str(error).split())
+    return one_line(error)
 
 
 def is_of_body(error: BaseException) -> bool:
@@ -53,7 +53,7 @@ def sentence(error: BaseException) -> str:
     """Return an error's message as one sentence."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be written ({error.strerror})."
-    message = " ".join(str(error).split())
+    message = one_line(error)
     if message.endswith("."):
         return message
     return f"{message}."

@@ -28,7 +28,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from horde_agent.refusals import BadInput, imported
+from horde_agent.refusals import BadInput, imported, one_line
 
 NEEDS_READERS = "bags need the packages rosbags and mcap: pip install -e '.[bag]'"
 SUFFIXES = (".mcap", ".bag", ".db3")
@@ -304,7 +304,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # readers of damaged bytes raise anything
-        raise Damage(" ".join(str(error).split()) or type(error).__name__) from error
+        raise Damage(one_line(error)) from error
 
 
 def _each(items: Iterable[_T]) -> Iterator[_T]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from horde_agent.formats.bag_files import NEEDS_READERS, Topic
-from horde_agent.refusals import BadInput, imported
+from horde_agent.refusals import BadInput, imported, one_line
 
 Decoder = Callable[[bytes], Any]
 """Returns the message of some bytes: a dataclass, of JSON a dict, or a message of protobuf."""
@@ -111,7 +111,7 @@ def decoded(decode: Decoder, messages: Iterable[bytes]) -> list[Any]:
             contents.append(decode(data))
         except Exception as error:  # decoders are generated, and raise anything
             if not contents:
-                raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+                raise ValueError(one_line(error)) from None
     return contents
 
 

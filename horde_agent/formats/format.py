@@ -16,7 +16,7 @@ from horde_agent.formats.columns import FOUND_FORM, Columns, CsvForm
 from horde_agent.formats.draft import draft_table_columns
 from horde_agent.formats.part import Chunk, lacks
 from horde_agent.formats.tables import Table
-from horde_agent.refusals import BadInput
+from horde_agent.refusals import BadInput, one_line
 
 UNFINISHED = ".unfinished-export"
 """A file in a folder of tables while `horde export` replaces several of them."""
@@ -134,8 +134,7 @@ class TableFile(Format):
         except BadInput:
             raise
         except (*self.damages, *_errors_of_pyarrow()) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise BadInput(f"{file} cannot be read: {reason}") from None
+            raise BadInput(f"{file} cannot be read: {one_line(error)}") from None
 
 
 def _errors_of_pyarrow() -> tuple[type[BaseException], ...]:

@@ -41,7 +41,7 @@ from horde_agent.formats.format import Format
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Episode, Table
 from horde_agent.record import NO_ACTION
-from horde_agent.refusals import BadInput, imported
+from horde_agent.refusals import BadInput, imported, one_line
 
 HEADER = "horde_header"  # of a recording, in the metadata of an exported data set
 _NEEDS = "Minari data sets need the package: pip install -e '.[minari]'"
@@ -113,7 +113,7 @@ def _episodes_in(data: Any, where: str) -> Iterator[Any]:
     try:
         yield from data.iterate_episodes()
     except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+        raise BadInput(f"{where} cannot be read: {one_line(error)}") from None
 
 
 def _rows_of_episode(
@@ -162,9 +162,8 @@ def _loaded(name: str) -> Any:
     try:
         return minari.load_dataset(name)
     except (OSError, ValueError, KeyError, AssertionError, ImportError) as error:
-        reason = " ".join(str(error).split())
         raise BadInput(
-            f"the Minari data set {name} cannot be read: {reason}; see `minari download {name}`"
+            f"the Minari data set {name} cannot be read: {one_line(error)}; see `minari download {name}`"
         ) from None
 
 

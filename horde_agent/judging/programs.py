@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_agent.refusals import BadInput, imported
+from horde_agent.refusals import BadInput, imported, one_line
 
 RAISED = (Exception, SystemExit)
 """What code of a user can raise, and is answered by a sentence; SystemExit(0) would end the command as a success."""
@@ -134,7 +134,7 @@ class Model(NamedTuple):
         except (OSError, RuntimeError, ValueError, RecursionError, zipfile.BadZipFile) as error:
             if isinstance(error, BadInput):
                 raise
-            raise self._is_none(" ".join(str(error).split())) from None
+            raise self._is_none(one_line(error)) from None
         if not isinstance(facts, dict):
             raise self._is_none(f"its member {_FACTS!r} is no JSON object")
         return facts
@@ -170,10 +170,9 @@ def reason_of(error: BaseException) -> str:
         >>> reason_of(ValueError("no such action"))
         'ValueError: no such action'
     """
-    text = " ".join(str(error).split())
     reason = type(error).__name__
-    if text:
-        reason = f"{reason}: {text}"
+    if str(error).strip():
+        reason = f"{reason}: {one_line(error)}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         is_library = str(Path(frame.filename).resolve()).startswith(_LIBRARIES)
         if not is_library and not frame.filename.startswith("<"):

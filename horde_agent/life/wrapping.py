@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from horde_agent.refusals import one_line
+
 if TYPE_CHECKING:
     import gymnasium
 
@@ -115,6 +117,7 @@ def wrapped(env: gymnasium.Env[Any, Any], text: str) -> gymnasium.Env[Any, Any]:
         try:
             env = WRAPPINGS[name].wrap(env, argument)
         except Exception as error:  # Gymnasium checks with assertions and many kinds of errors
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(f"--wrap {name} does not fit the environment: {reason}") from error
+            raise ValueError(
+                f"--wrap {name} does not fit the environment: {one_line(error)}"
+            ) from error
     return env

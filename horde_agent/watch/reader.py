@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import math
@@ -21,7 +20,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
-from horde_agent.refusals import BadInput, imported
+from horde_agent.refusals import BadInput, did_you_mean, imported
 from horde_agent.runs.config import refuse_no_run, time_name
 from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
 from horde_agent.runs.storage.folder import RunFolder
@@ -252,11 +251,8 @@ class RunReader:
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
         if name not in names:
-            near = difflib.get_close_matches(name[:200], names, n=1, cutoff=0.3)
-            advice = "/api/demons lists them"
-            if near:
-                advice = f"did you mean {near[0]!r}?"
-            raise BadInput(f"there is no question {name[:60]!r}; {advice}")
+            advice = did_you_mean(name[:200], names) or "; /api/demons lists them"
+            raise BadInput(f"there is no question {name[:60]!r}{advice}")
         i = names.index(name)
         channel = questions[i].get("channel")
         unit = ""

@@ -20,7 +20,7 @@ from horde_agent import html
 from horde_agent.html import section
 from horde_agent.life.timing import duration
 from horde_agent.record import A_DAY, Stream, read
-from horde_agent.refusals import BadInput
+from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.config import read_settings, refuse_no_run, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
@@ -261,10 +261,12 @@ class Notes:
 
 def _short(error: Exception) -> str:
     """Return an error's message on one line of at most 200 characters, or its class name if it has none."""
-    message = " ".join(str(error).split()).rstrip(".")
+    message = one_line(error).rstrip(".")
     if isinstance(error, KeyError):
         message = f"it lacks {message}"
-    return (message if len(message) <= 200 else message[:200] + "...") or type(error).__name__
+    if len(message) > 200:
+        message = f"{message[:200]}..."
+    return message
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from horde_agent.record.segments import (
     record_files,
     started_files,
 )
+from horde_agent.refusals import one_line
 from horde_agent.runs.config import read_config, refuse_no_run
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
@@ -96,7 +97,7 @@ def _read_texts(run: Examination) -> None:
         try:
             run.sound(file, f"{len(reader(file)):,} {unit}")
         except Exception as error:  # a damaged file can raise anything
-            run.damaged(file, " ".join(str(error).split()))
+            run.damaged(file, one_line(error))
 
 
 def _events(file: Path) -> Sized:
