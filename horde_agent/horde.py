@@ -714,7 +714,7 @@ class Horde:
         engine.merge(other_engines)
 
     def _share_divergence(self, others: Sequence[Horde]) -> None:
-        """Synchronise diverged demons and weight bounds across Hordes."""
+        """Synchronise diverged demons, weight bounds, offsets and shifts across Hordes."""
         alike = (self, *others)
         reasons = {
             name: why
@@ -727,10 +727,10 @@ class Horde:
                 is_new = horde._divergence.note(demon, why)
                 if is_new:
                     horde._mark_diverged(demon)
-        makers = [horde._maker for horde in others]
-        self._maker.share_bounds(makers)
-        self._readout.share([horde._readout for horde in others])
+        for name, part in self._parts.items():
+            part.merge([horde._parts[name] for horde in others])
         for horde in alike:
+            horde._readout.write_references()
             horde._engine.set_bounds(horde._maker.arrays.bound)
 
     # ---- saving and restoring --------------------------------------------------------------------

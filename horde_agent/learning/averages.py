@@ -81,7 +81,7 @@ class WeightAverages(Stored):
         "sample_at": Field(),
         "due_at": Field(),
         "has_average": Field(DEMON),
-        "shift": Field(DEMON, diverged=0.0),
+        "shift": Field(DEMON, diverged=0.0, merge=np.mean),
         "n_samples": Field(DEMON),
     }
 

@@ -160,7 +160,7 @@ class MergingEngine(RuleEngine, Protocol):
     """An engine that stores its traces, so that several can share what they learn from their streams."""
 
     def merge(self, others: Sequence[Self]) -> None:
-        """Average weights and MSPBE estimates over all engines, in place; traces stay separate."""
+        """Give several engines the mean of their weights and MSPBE estimates; traces stay separate."""
 
 
 class DemonMapping(NamedTuple):

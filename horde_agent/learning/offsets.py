@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -90,9 +90,9 @@ class Offsets(Stored):
         "arrays/added": Field(DEMON, diverged=0.0),
         "arrays/outcome": Field(DEMON),
         "arrays/is_frozen": Field(DEMON, diverged=True),
-        "arrays/n_readings": Field(DEMON),
-        "arrays/total": Field(DEMON),
-        "arrays/ends": Field(DEMON),
+        "arrays/n_readings": Field(DEMON, merge=np.max),
+        "arrays/total": Field(DEMON, merge=np.mean),
+        "arrays/ends": Field(DEMON, merge=np.mean),
         "arrays/lowest": Field(DEMON),
         "arrays/highest": Field(DEMON),
         "arrays/is_rounded": Field(DEMON),
@@ -253,19 +253,13 @@ class Offsets(Stored):
 
     # ---- several Hordes -------------------------------------------------------------------------------------------
 
-    def average(self, others: Sequence[Offsets]) -> None:
-        """Average the estimates of several Hordes of the same demons, in place."""
-        alike = (self, *others)
-        total = np.mean([offsets.arrays.total for offsets in alike], axis=0)
-        ends = np.mean([offsets.arrays.ends for offsets in alike], axis=0)
-        n_readings = np.max([offsets.arrays.n_readings for offsets in alike], axis=0)
-        is_known = self.arrays.is_automatic & (ends > 0.0)
-        for offsets in alike:
+    def merge(self, others: Sequence[Self]) -> None:
+        """Give several Hordes of the same demons the mean of their estimates."""
+        super().merge(others)
+        for offsets in (self, *others):
             arrays = offsets.arrays
-            arrays.total[:] = total
-            arrays.ends[:] = ends
-            arrays.n_readings[:] = n_readings
-            arrays.value[is_known] = total[is_known] / ends[is_known]
+            is_known = arrays.is_automatic & (arrays.ends > 0.0)
+            arrays.value[is_known] = arrays.total[is_known] / arrays.ends[is_known]
             offsets._write_added()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,15 +114,17 @@ class PlainEngine(Stored):
     """
 
     FIELDS: ClassVar[Fields] = {
-        "_demons/theta": Field(DEMON, diverged=0.0),
+        "_demons/theta": Field(DEMON, diverged=0.0, merge=np.mean),
         "_demons/vectors": Field(DEMON, at=1, diverged=0.0),  # each stream has its traces
         "_demons/numbers": Field(DEMON, at=1, diverged=0.0),  # and numbers of the trace
-        "_demons/m": Field(DEMON, diverged=0.0),
-        "_demons/average": Field(DEMON, diverged=0.0),
+        "_weights": Field(is_carried=False, is_saved=False, merge=np.mean),
+        "_kept_numbers": Field(is_carried=False, is_saved=False, merge=np.mean),
+        "_demons/m": Field(DEMON, diverged=0.0, merge=np.mean),
+        "_demons/average": Field(DEMON, diverged=0.0, merge=np.mean),
         "_demons/alive": Field(DEMON, diverged=False, of_stream=True),
         "_demons/prediction": Field(DEMON, diverged=0.0),
         "_demons/td_error": Field(DEMON, diverged=0.0),
-        "_demons/mspbe": Field(DEMON, diverged=0.0),
+        "_demons/mspbe": Field(DEMON, diverged=0.0, merge=np.mean),
         "_demons/max_trace": Field(DEMON),
         "_demons/largest_gain": Field(DEMON, diverged=0.0),
         "_demons/gamma_t": Field(DEMON, of_stream=True),
@@ -328,7 +330,7 @@ class PlainEngine(Stored):
         """Set sqrt(S), shape (n_features,); weights, traces and largest gains stay as they are."""
         demons = self._demons
         ratio = demons.root / root
-        for weights in (demons.theta, demons.average, *demons.vectors[: demons.n_weights]):
+        for weights in (demons.theta, demons.average, *self._weights):
             weights *= ratio.astype(self.dtype)
         stream_traces = [others["_demons/vectors"] for others in self.streams.others.values()]
         for traces in (demons.m, *demons.vectors[demons.n_weights :], *stream_traces):
@@ -495,33 +497,24 @@ class PlainEngine(Stored):
         }
         return super().of_stream() | traces
 
-    def merge(self, others: Sequence[PlainEngine]) -> None:
-        """Average theta, the rule's other weights and the MSPBE estimates over all engines, in place.
+    @property
+    def _weights(self) -> Reals:
+        """The rule's weights beside theta, shape (k, n_demons, n_weights): a part of the vectors."""
+        return self._demons.vectors[: self._demons.n_weights]
 
-        Traces and their decay factors stay separate.
-        """
-        engines = (self, *others)
+    @property
+    def _kept_numbers(self) -> Floats:
+        """The rule's numbers that a gap keeps, shape (j, n_demons): a part of the numbers."""
+        return self._demons.numbers[: self._demons.n_numbers]
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Give several engines the mean of their weights and MSPBE estimates; traces stay separate."""
         if self.config.rarity:
             for engine in others:
                 engine.rescale(self._demons.root)
-        for alike in zip(*(engine._learned() for engine in engines), strict=True):
-            mean = np.add.reduce(alike) / len(engines)
-            for array in alike:
-                array[:] = mean
-        for engine in engines:
+        super().merge(others)
+        for engine in (self, *others):
             engine._read_again()
-
-    def _learned(self) -> list[NDArray[Any]]:
-        """Return views of weights and MSPBE estimates."""
-        demons = self._demons
-        return [
-            demons.theta,
-            demons.m,
-            demons.average,
-            demons.mspbe,
-            *demons.vectors[: demons.n_weights],
-            *demons.numbers[: demons.n_numbers],
-        ]
 
     # ---- adding and removing demons -------------------------------------------------------------
 

@@ -45,8 +45,8 @@ class ReadingOffsets(Stored):
     """
 
     FIELDS: ClassVar[Fields] = {
-        "arrays/follower/product": Field(CUMULANT),
-        "arrays/follower/square": Field(CUMULANT),
+        "arrays/follower/product": Field(CUMULANT, merge=np.mean),
+        "arrays/follower/square": Field(CUMULANT, merge=np.mean),
         "arrays/follower/gain": Field(CUMULANT),
         "arrays/follower/level": Field(CUMULANT, of_stream=True),
         "arrays/follower/recent_mean": Field(CUMULANT, of_stream=True),
@@ -189,12 +189,8 @@ class ReadingOffsets(Stored):
             self.arrays.follower[name] = other.arrays.follower[name]
         self.place[:] = other.place
 
-    def average(self, others: Sequence[ReadingOffsets]) -> None:
-        """Average the products of several Hordes of the same demons, in place, and set g from them."""
-        followers = [one.arrays.follower for one in (self, *others)]
-        for name in ("product", "square"):
-            mean = np.mean([follower[name] for follower in followers], axis=0)
-            for follower in followers:
-                follower[name] = mean
-        for follower in followers:
-            write_gains(follower)
+    def merge(self, others: Sequence[Self]) -> None:
+        """Give several Hordes of the same demons the mean of their products, and g from it."""
+        super().merge(others)
+        for following in (self, *others):
+            write_gains(following.arrays.follower)

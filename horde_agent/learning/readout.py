@@ -97,11 +97,12 @@ class Readout:
     def attach(self, signals: SignalArrays) -> None:
         """Write references and outcomes into these arrays from now on."""
         self._signals = signals
-        if self.offsets.is_on:
-            self.write_references()
+        self.write_references()
 
     def write_references(self) -> None:
-        """Write references, outcomes and additions to predictions from the offsets."""
+        """Write references, outcomes and additions to predictions from the offsets, if there are any."""
+        if not self.offsets.is_on:
+            return
         if self._write is None:
             self._write = bind(
                 offset_kernels.write,
@@ -258,9 +259,8 @@ class Readout:
             self.averages.born_at[earlier[DEMON] == NEWCOMER] = n_steps
         self.offsets.carry_over(before.offsets, earlier)
         self.following.carry_over(before.following, earlier)
-        if self.offsets.is_on:
-            self.write_references()
-            self.following.mark_processed()
+        self.write_references()
+        self.following.mark_processed()
 
     def copy_estimates_from(self, other: Readout) -> None:
         """Copy the offsets and averages of the same demons, which learn from another stream."""
@@ -271,18 +271,3 @@ class Readout:
             self.write_references()
         if self.averages is not None and other.averages is not None:
             self.averages.carry_over(other.averages, alike)
-
-    def share(self, others: Sequence[Readout]) -> None:
-        """Average the estimated offsets and the shifts of several readouts of the same demons, in place."""
-        readouts = (self, *others)
-        averages = [readout.averages for readout in readouts if readout.averages is not None]
-        if averages:
-            shift = np.mean([one.shift for one in averages], axis=0)
-            for one in averages:
-                one.shift[:] = shift
-        if not self.offsets.is_on:
-            return
-        self.offsets.average([readout.offsets for readout in others])
-        self.following.average([readout.following for readout in others])
-        for readout in readouts:
-            readout.write_references()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -54,8 +54,8 @@ class SignalMaker(Stored):
         "arrays/z": Field(is_carried=False),
         "arrays/reference": Field(is_carried=False),
         "arrays/top": Field(is_carried=False),
-        "arrays/largest": Field(DEMON),
-        "arrays/longest": Field(GROUP),
+        "arrays/largest": Field(DEMON, merge=np.max),
+        "arrays/longest": Field(GROUP, merge=np.max),
         "arrays/bound": Field(DEMON),
         "arrays/is_known": Field(is_carried=False),
         "interest": Field(is_carried=False),
@@ -125,26 +125,21 @@ class SignalMaker(Stored):
 
     def raise_bounds(self, largest: Floats) -> None:
         """Raise the bounds for imported weights, as if a cumulant of this size, (n_demons,), had occurred."""
-        arrays = self.arrays
-        np.maximum(arrays.largest, largest, out=arrays.largest)
-        arrays.bound[:] = checks.bound(
-            arrays.largest, arrays.longest[self._groups.group], arrays.max_finite
-        )
+        np.maximum(self.arrays.largest, largest, out=self.arrays.largest)
+        self._write_bounds()
 
-    def share_bounds(self, others: Sequence[SignalMaker]) -> None:
-        """Combine the largest cumulants and continuations of several SignalMakers, and update all bounds of theta."""
-        array_sets = [maker.arrays for maker in (self, *others)]
-        largest, longest = (
-            np.maximum.reduce([getattr(a, name) for a in array_sets])
-            for name in ("largest", "longest")
-        )
-        for arrays in array_sets:
-            arrays.largest[:] = largest
-            arrays.longest[:] = longest
-            with np.errstate(over="ignore"):  # the bound is then max_finite
-                arrays.bound[:] = checks.bound(
-                    largest, longest[self._groups.group], arrays.max_finite
-                )
+    def merge(self, others: Sequence[Self]) -> None:
+        """Give several Hordes the largest of their cumulants and continuations, and the bounds from these."""
+        super().merge(others)
+        for maker in (self, *others):
+            maker._write_bounds()
+
+    def _write_bounds(self) -> None:
+        arrays = self.arrays
+        with np.errstate(over="ignore"):  # the bound is then max_finite
+            arrays.bound[:] = checks.bound(
+                arrays.largest, arrays.longest[self._groups.group], arrays.max_finite
+            )
 
     # ---- signals of a transition ------------------------------------------------------------------------------------
 

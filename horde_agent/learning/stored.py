@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +39,8 @@ class Field(NamedTuple):
         of_stream: True if each stream of experience has its own.
         is_carried: False if it follows from the new questions, or is written before it is read.
         is_saved: False if it follows from the demons, is saved in part, or is scratch.
+        merge: What several Hordes that learn one thing have of their arrays, such as `np.mean`; None
+            if each keeps its own.
     """
 
     axis: str = ""
@@ -47,6 +49,7 @@ class Field(NamedTuple):
     of_stream: bool = False
     is_carried: bool = True
     is_saved: bool = True
+    merge: Callable[..., Any] | None = None
 
 
 Fields = Mapping[str, Field]
@@ -157,6 +160,15 @@ class Stored:
                 arrays[name] = np.zeros_like(array)
                 _carry(arrays[name], before[name], field, earlier)
         return arrays
+
+    def merge(self, others: Sequence[Self]) -> None:
+        """Give several parts of the same demons, each with a stream of its own, what they have in common."""
+        for name, field in self.FIELDS.items():
+            if field.merge is not None:
+                arrays = [_read(part, name) for part in (self, *others)]
+                merged = field.merge(arrays, axis=0)
+                for array in arrays:
+                    array[...] = merged
 
     def mark_diverged(self, demon: int) -> None:
         """Set what a demon has learned to the values of one that diverged, in all streams; others do not change."""
