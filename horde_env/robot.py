@@ -243,9 +243,15 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
     else:
         ranges = [group["range"]] * len(members)
     angles = group.get("angles_deg", [float("nan")] * len(members))
+    names = []
+    for member in members:
+        name = group["name"]
+        if member:
+            name = f"{name}_{member}"
+        names.append(name)
     return [
         Channel(
-            name=f"{group['name']}_{member}" if member else group["name"],
+            name=name,
             group=group["name"],
             unit=group["unit"],
             lsb=float(lsb[i]),
@@ -258,7 +264,7 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
             aggregate=group.get("aggregate", "newest"),
             is_sensor=bool(group.get("sensor", True)),
         )
-        for i, member in enumerate(members)
+        for i, name in enumerate(names)
     ]
 
 

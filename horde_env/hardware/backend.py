@@ -354,7 +354,10 @@ class PhysicalBody(Backend):
             last.epoch,
             last.newest.number,
         )
-        mark = self._mark = Mark(epoch, readings[1], stats) if fresh else last._replace(stats=stats)
+        mark = last._replace(stats=stats)
+        if fresh:
+            mark = Mark(epoch, readings[1], stats)
+        self._mark = mark
         newest = mark.newest
         if fresh:
             packets = self._of_the_step(link, last, readings)
@@ -365,6 +368,9 @@ class PhysicalBody(Backend):
         self._seen_t = now_s
         values = self._values.copy()
         values[self._request] = share
+        beacon = self._beacon
+        if beacon is not None:
+            beacon = beacon.copy()
         return Frame(
             values=values,
             t=newest.t - self._t0,
@@ -380,7 +386,7 @@ class PhysicalBody(Backend):
                 "link_losses": stats.losses - last.stats.losses,
                 "s_without_link": stats.lost_s - last.stats.lost_s,
             },
-            beacon=None if self._beacon is None else self._beacon.copy(),
+            beacon=beacon,
         )
 
     def _of_the_step(

@@ -229,8 +229,11 @@ class Port:
         The retry distinguishes a machine that was busy for `write_timeout_s` from a line without
         room. A repeated packet does no harm, and a partial one is completed by `fill`.
         """
+        complete = data
+        if self._cut:
+            complete = self._fill + data
         try:
-            self._serial.write(self._fill + data if self._cut else data)
+            self._serial.write(complete)
         except serial.SerialTimeoutException:
             self._serial.write(self._fill + data)
         self._cut = False
