@@ -2,8 +2,10 @@
 
 A `RunFolder` is where resume, report, replay, export, doctor and the live page begin. It reads files
 as they are, damaged ones too: each reader returns what is sound and what is damaged. What needs
-sound settings or rows (`sound_settings`, `extent`) raises BadInput with the damage. Nothing in it
-needs the compiler; `run.open_run` makes the Horde of a folder, which takes memory and kernels.
+sound settings or rows (`sound_settings`, `extent`) raises BadInput with the damage.
+
+It makes no Horde. `run.open_run` does, and `resume.open_trained`: that takes memory and kernels,
+which a report or the live page of many demons does not need, and a damaged run may have none.
 
 A table is complete or absent; summary.json, with one value per key, null if it has no meaning in
 the run, is written last. After a crash, `horde report` learns missing tables again from the log
@@ -74,7 +76,7 @@ class RunFolder:
 
     Attributes:
         path: The folder.
-        tables: The tables that every run has, in the order of writing, except the held-out scores.
+        tables: The tables of the life of a robot, the summary last.
         events: What happened in the run.
     """
 
@@ -226,12 +228,11 @@ class RunFolder:
         digests_then = self.snapshot_facts().get("asked")
         present = self.digests()
         for name, digest in self.sealed().digests.items():
-            is_settings = name == self.config.name or (
-                name.startswith("questions") and name.endswith(".toml")
-            )
-            if not is_settings or present.get(name) == digest:
+            present_digest = present.get(name)
+            is_settings = name.endswith(".toml")  # tables are written again
+            if not is_settings or present_digest == digest:
                 continue
-            if digests_then is None or present.get(name) != digests_then.get(name):
+            if digests_then is None or present_digest != digests_then.get(name):
                 faults.append(
                     f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
                     f"{self.sums.name}; restore it (`horde doctor` corrects a flipped bit), or start a new run with "
