@@ -43,8 +43,9 @@ from examples.reproduce.training_data import TrainingData, learn
 from horde_agent.horde import LearnerConfig
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
-from horde_agent.record import Recorder, read
-from horde_agent.runs.log_nexting import LEARNED_SHARE, read_log
+from horde_agent.record import Stream, read
+from horde_agent.runs.log_nexting import LEARNED_SHARE
+from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.types import Bools, Floats
 
 TITLE = "Nexting"
@@ -193,10 +194,8 @@ class RealLog(NamedTuple):
 def _learn_log(context: ExperimentContext, size: NextingSize) -> RealLog:
     env = make_body("replay", log=REAL_LOG)
     question_set = NextingQuestions(Interface.of(env), size.bits, REAL_SCALES_S, events=())
-    recorder = Recorder(len(question_set.interface.channels))
-    read_log(env, recorder)
+    stream = Stream(np.concatenate([part.rows for part in PlayedLog(env)]))
     env.close()
-    stream = recorder.stream()
     life = NextingLife(stream, question_set)
     n = int(LEARNED_SHARE * len(stream))
     horde = question_set.horde(CONFIG)

@@ -18,6 +18,8 @@ from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
 from horde_agent.formats.fit import NothingToLearn
+from horde_agent.formats.format import TableFile
+from horde_agent.formats.registry import format_of
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.life import BodyDisobeys
@@ -27,6 +29,7 @@ from horde_agent.record import RecordLost, header_of
 from horde_agent.record.segments import number_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
+    RECORDED,
     LearnConfig,
     is_life,
     refuse_no_command,
@@ -43,12 +46,8 @@ from horde_agent.runs.reporting.report import (
     write_report,
 )
 from horde_agent.runs.session import Session, Unwritten
-from horde_agent.runs.sources.data_set import (
-    open_data,
-    resumed_data_session,
-    table_session,
-)
-from horde_agent.runs.sources.log import log_session
+from horde_agent.runs.sources.data_set import data_session, open_data, resumed_data_session
+from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.storage.files import read_json
@@ -75,6 +74,8 @@ _MENTIONED_SHARE = 0.1  # of excursions or tests that were lost
 def learn(config: LearnConfig, signals: SignalHandler) -> None:
     """Learn in a new folder and print a summary; without a step, no folder is left."""
     config = with_backend(config)
+    if _is_own_log(config):
+        config = replace(config, backend="replay", log=config.data, data=None)
     is_run = config.backend == "replay" and is_life(run_of(config.log))
     if is_run:
         config = replace(config, log=run_of(config.log))
@@ -89,7 +90,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
             table = open_data(config)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
             config = replace(config, questions="excursions")
-        prepare = partial(table_session, table)
+        prepare = partial(data_session, table)
     elif config.backend == "replay":
         prepare = _log
     if config.watch:
@@ -126,7 +127,7 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
         console.print(f"importing the environment {config.env}, which {folder.config} names")
     config = replace(config, on_alarm=command.on_alarm)
     prepare: Prepare = resumed_data_session
-    if config.backend != "data":
+    if config.backend not in RECORDED:
         prepare = partial(_resuming, command)
     with folder.locked():
         session = _begin_session(prepare, config, folder, signals, is_resumed=True)
@@ -229,12 +230,28 @@ def _robot(
     return Session(source, console, signals)
 
 
+def _is_own_log(config: LearnConfig) -> bool:
+    """Return whether --data is a table without --columns that the robot reads as its own log."""
+    if config.backend != "data" or config.data is None or config.columns is not None:
+        return False
+    if not isinstance(format_of(config.data), TableFile):
+        return False
+    try:
+        with closing(make_env(replace(config, backend="replay", log=config.data))) as env:
+            env.reset()
+    except Exception as error:
+        if is_of_body(error):
+            return False
+        raise
+    return True
+
+
 def _log(
     config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
     """Return a session of the Critterbot's own log."""
     with closing(make_env(config)) as env:
-        return log_session(env, config, folder, console, signals)
+        return data_session(PlayedLog(env), config, folder, console, signals)
 
 
 def finish(session: Session) -> None:
@@ -367,6 +384,9 @@ def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
         return HeaderEnv(header_of(life))
     if config.backend == "data" or config.columns is not None:
         return HeaderEnv(open_data(config).header)
+    if config.backend == "replay":
+        with closing(make_env(config)) as env:
+            return HeaderEnv(PlayedLog(env).header)
     return make_env(config)
 
 

@@ -45,6 +45,7 @@ _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
 _NEEDED = (*_ACTED, int(Phase.END))
 """Phases of rows that are learned from."""
 _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
+_UNKNOWN_ACTIONS = ("unknown",)
 _NO_READING = 0.0
 """Reading of a channel of transitions in the first row of an episode, to which no transition led."""
 _TIMES = "seconds, a number, or a date such as 2026-01-31T12:00:00"
@@ -181,13 +182,14 @@ class Table:
                 }
                 for c in channels
             ],
-            "actions": list(columns.actions.actions) or ["unknown"],
+            "actions": list(columns.actions.actions or _UNKNOWN_ACTIONS),
             "period_s": columns.times.period_s,
             "low": [_finite(c.low) for c in channels],
             "high": [_finite(c.high) for c in channels],
             "tile_layout": columns.tile_layout,
             "notes": self.notes,
             "tests_excursions": columns.run.tests_excursions,
+            "has_actions": self._has_actions or is_density,
             "b_known": self._knows_b or is_density,
             "reward_known": columns.rewards != RewardColumns(),
         }
@@ -197,6 +199,12 @@ class Table:
         if self.b_estimate is not None:
             header["b_estimate"] = self.b_estimate
         return header
+
+    @property
+    def _has_actions(self) -> bool:
+        """Whether rows have actions: an export of rows without any has the action "unknown"."""
+        actions = self.columns.actions
+        return actions.action is not None and actions.actions != _UNKNOWN_ACTIONS
 
     def _with_ranges(self, columns: Columns) -> Columns:
         """Read the table once for unknown ranges and the number of actions."""

@@ -144,7 +144,8 @@ _NOT_BEGUN = _PausedStream(Phase.END, NO_ACTION, np.nan, None, is_observed=False
 class StreamLearner:
     """Passes a stream to a Horde: what to learn, what to skip, what to score.
 
-    `excursions` sets only the horizon of the returns.
+    `excursions` sets only the horizon of the returns. `is_tested` is whether excursions and
+    stretches of the behaviour are scored.
 
     Attributes:
         errors: Scores of the test excursions.
@@ -159,11 +160,18 @@ class StreamLearner:
     """
 
     def __init__(
-        self, horde: Learner, interface: Interface, excursions: ExcursionConfig | None = None
+        self,
+        horde: Learner,
+        interface: Interface,
+        excursions: ExcursionConfig | None = None,
+        *,
+        is_tested: bool = True,
     ) -> None:
         check_fit(horde, interface)
         self.horde = horde
         self.interface = interface
+        self._is_tested = is_tested
+        self._tested_behaviour: PolicyUnderTest | None = None
         self._encode_first = encoder(interface)
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
@@ -187,7 +195,10 @@ class StreamLearner:
         self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
-        """Return the policies that can be tested, with the names that they had before; the behaviour last."""
+        """Return the policies that are tested, with the names that they had before; the behaviour last."""
+        self._tested_behaviour = None
+        if not self._is_tested:
+            return []
         policies = policies_under_test(self.horde.questions, self._policy_names)
         self._policy_names = {identity(policy.target): policy.name for policy in policies}
         of_behaviour = behaviour_under_test(self.horde.questions)
@@ -561,17 +572,11 @@ def relearn(
     student.set_action(Phase.END, NO_ACTION, np.nan, 0)
     if isinstance(stream, Stream):
         stream = [stream]
-    for row in learned_rows(stream, student):
+    for row in rows_of(stream):
+        student.take_row(row)
         if observer is not None:
             observer(student, row.step)
     return student
-
-
-def learned_rows(parts: Iterable[Stream], student: StreamLearner) -> Iterator[Row]:
-    """Let a student learn from each row of `rows_of`, and yield the row."""
-    for row in rows_of(parts):
-        student.take_row(row)
-        yield row
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[Row]:

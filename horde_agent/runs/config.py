@@ -135,7 +135,7 @@ class LearnConfig:
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures; a gamma of 0.99 needs
             some 300.
-        passes: Number of passes over the data, or over the first 70 % of a replayed log.
+        passes: Number of passes over the data, or, without actions, over the first 70 % of them.
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.
@@ -288,7 +288,10 @@ def resolve(config: LearnConfig) -> LearnConfig:
     steps = config.steps
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
-    passes = config.passes or (DATA_PASSES if config.backend == "data" else LOG_PASSES)
+    is_run = config.backend == "replay" and is_life(config.log)
+    passes = config.passes or LOG_PASSES
+    if is_run or (config.backend == "data" and config.passes is None):
+        passes = DATA_PASSES
     config = replace(
         config,
         features=features_of(config.features).resolved(config.seed),
@@ -735,7 +738,8 @@ def _unused(config: LearnConfig) -> Iterator[Rule]:
             is_other,
             f"{passes} requires a log or a data set; omit it with --backend {config.backend}",
         )
-        yield is_life(config.log), f"{passes}: a recorded run is learned from once; omit it"
+        is_again = is_life(config.log) and config.passes != DATA_PASSES
+        yield is_again, f"{passes}: a recorded run is learned from once; omit it"
     if config.backend in RECORDED:
         for name in _OF_ACTING:
             is_given = getattr(config, name) != getattr(LearnConfig, name)

@@ -16,16 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.life.flags import are_followed
-from horde_agent.life.learner import PredictorAlong, StreamLearner, relearn
-from horde_agent.life.observers import RowObserver
-from horde_agent.life.robot import RobotInfo
-from horde_agent.record import UNKNOWN_POSE, Flag, Phase, Recorder, Row, Stream
+from horde_agent.life.learner import PredictorAlong
+from horde_agent.record import Flag, Phase, Stream
 from horde_agent.refusals import BadInput
 from horde_agent.scoring.moments import ReturnMoments
 from horde_agent.scoring.returns import (
@@ -54,7 +52,8 @@ class Holdout(NamedTuple):
     n_gaps: int  # how many of them led to a gap
     n_learned: int  # number of rows of the part that was learned from
     n_scored: Integers  # number of scored rows of each question, shape (n_demons,)
-    channel: Integers  # cumulant of each question, shape (n_demons,)
+    # Cumulant of each question, shape (n_demons,); NO_CHANNEL if its return cannot be computed
+    channel: Integers
     gamma: Floats  # its continuation, shape (n_demons,)
     variance: Floats  # of the returns that are scored, shape (n_demons,); NaN without two
     is_constant: Bools  # whether these do not vary, shape (n_demons,)
@@ -70,146 +69,29 @@ class Holdout(NamedTuple):
     def why_not(self) -> list[str]:
         """Reason of each question for which it may lack a score."""
         return [
-            f"the held-out part of the log has fewer than 2 rows that {n_terms_needed(gamma):g} consecutive steps "
-            f"follow, which gamma {gamma:g} needs: use a longer log"
-            for gamma in self.gamma.tolist()
+            _why_not_scored(channel, gamma)
+            for channel, gamma in zip(self.channel.tolist(), self.gamma.tolist(), strict=True)
         ]
 
 
-def read_log(env: gymnasium.Env[Any, Any], recorder: Recorder, steps: int | None = None) -> int:
-    """Play a log to its end, or for `steps`, and record it; return the number of gaps.
+class Border(NamedTuple):
+    """Where the rows of a log that are learned from end, and what else there is.
 
-    Action and probability are those of the log (info `action`, `b`); the environment ignores the
-    action passed to it.
+    Attributes:
+        n_learned: Number of rows that are learned from.
+        last_learned_step: Step of the last one of them.
+        n_steps: Number of steps of the log.
+        n_gaps: How many of them led to a gap.
     """
-    observation, info = env.reset()
-    robot_info = RobotInfo.of(info, begins=True)
-    n_gaps = 0
-    is_over = False
-    k = 0
-    while True:
-        n_gaps += int(k > 0 and bool(robot_info.flags & Flag.GAP))
-        is_over = is_over or k == steps
-        action = int(robot_info.action)
-        b = float(robot_info.b)
-        if is_over:
-            phase = Phase.END
-        else:
-            phase = Phase.BEHAVE
-        readings = np.array(observation, dtype=np.float32)
-        row = Row(
-            step=k,
-            observation=readings,
-            action=action,
-            b=b,
-            phase=phase,
-            flags=robot_info.flags,
-            reward=robot_info.reward,
-            **robot_info.row_fields | {"pose": UNKNOWN_POSE},
-        )
-        recorder.write(row)
-        if is_over:
-            return n_gaps
-        observation, reward, terminated, truncated, info = env.step(action)
-        robot_info = RobotInfo.of(info, reward=reward)
-        is_over = terminated or truncated
-        k += 1
+
+    n_learned: int
+    last_learned_step: int
+    n_steps: int
+    n_gaps: int
 
 
-def learn(
-    rows: Iterable[Stream], student: StreamLearner, passes: int, observer: RowObserver | None = None
-) -> None:
-    """Learn from the first 70 % of a log, in several passes; raise BadInput if it is too short."""
-    known_returns(student.horde)
-    n_learned, *_ = _split(rows)
-    for part in (_between(rows, 0, n_learned), _between(rows, n_learned, None)):
-        if not any(are_followed(extended["flags"]).any() for extended, _ in _with_next(part)):
-            raise BadInput(
-                "a part of the log has no two consecutive rows, so it cannot be learned from or scored"
-            )
-    for _ in range(passes):
-        part = _between(rows, 0, n_learned)
-        relearn(part, student.horde, student.interface, student=student, observer=observer)
-
-
-def score(rows: Iterable[Stream], student: StreamLearner) -> Holdout:
-    """Score the predictions on the last 30 % of a log."""
-    horde = student.horde
-    interface = student.interface
-    channel, gamma = known_returns(horde)
-    (n_learned, n_steps, n_gaps) = _split(rows)
-    learned = ReturnMoments(horde.n_demons)
-    of_log = _LogReturns(channel, gamma)
-    for part, returns in of_log.along(rows, 0, n_learned):
-        learned.add(np.where(part.follows[:, None], returns.terms, np.nan), returns.share)
-    mean = learned.spread().mean
-    held_out = ReturnMoments(horde.n_demons)
-    sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
-    shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
-    k = 0
-    of_log.predictor = lambda: PredictorAlong(horde, interface)
-    for part, returns in of_log.along(rows, n_learned, None):
-        is_scored = part.follows[:, None] & (returns.share <= NEGLIGIBLE_SHARE)
-        terms = np.where(is_scored, returns.terms, np.nan)
-        held_out.add(terms, returns.share)
-        remainder = returns.beyond(of_log.DEMONS)
-        predictions = part.predictions[: part.n_rows]
-        persistence = part.persistence[: part.n_rows]
-        predicted = {
-            "demons": predictions - remainder,
-            "mean": mean * (1.0 - returns.share),
-            "persistence": persistence - returns.beyond(of_log.PERSISTENCE),
-        }
-        for name, prediction in predicted.items():
-            sums[name] += np.where(is_scored, (prediction - returns.terms) ** 2, 0.0).sum(axis=0)
-        for i, pieces in shown.items():
-            at = np.flatnonzero(is_scored[:, i])
-            actual = returns.terms[at, i] + remainder[at, i]
-            pieces.append(np.column_stack([k + at, predictions[at, i], actual]))
-        k += part.n_rows
-    is_known = held_out.n >= 2
-    nmsre = {
-        name: held_out.normalise(np.where(is_known, total / np.maximum(held_out.n, 1), np.nan))
-        for name, total in sums.items()
-    }
-    spread = held_out.spread()
-    return Holdout(
-        n_steps=n_steps,
-        n_gaps=n_gaps,
-        n_learned=n_learned,
-        n_scored=held_out.n,
-        channel=channel,
-        gamma=gamma,
-        variance=np.where(is_known, spread.variance, np.nan),
-        is_constant=is_known & spread.is_constant,
-        nmsre=nmsre["demons"],
-        nmsre_of_mean=nmsre["mean"],
-        nmsre_of_persistence=nmsre["persistence"],
-        shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
-    )
-
-
-def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> list[int]:
-    """Return up to three questions to show, at the longest time scale: about channels in `SHOWN`, then others.
-
-    `channel` and `gamma` are those of the questions, shape (n,); `channels` are the names.
-    """
-    preferred = [
-        channels.index(name)
-        for name in SHOWN
-        if name in channels and channels.index(name) in channel
-    ]
-    other_channels = [
-        c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL
-    ]
-    return [
-        int(np.argmax(np.where(channel == c, gamma, -np.inf)))
-        for c in [*preferred, *other_channels][:3]
-    ]
-
-
-def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
-    """Return the number of rows to learn from, the number of steps of the log, and how many led to a gap."""
+def border_of(rows: Iterable[Stream]) -> Border:
+    """Return where the first 70 % of a log end; raise BadInput if a part is too short to learn from or to score."""
     n_rows = 0
     n_gaps = 0
     first = None
@@ -230,7 +112,108 @@ def _split(rows: Iterable[Stream]) -> tuple[int, int, int]:
         raise BadInput(
             f"a log of {max(n_rows - 1, 0)} steps is too short to learn from and to score; {LEAST_ROWS - 1} are needed"
         )
-    return round(LEARNED_SHARE * n_rows), int(last - (first or 0)), n_gaps
+    n_learned = round(LEARNED_SHARE * n_rows)
+    last_learned_step = 0
+    for begin, end in ((0, n_learned), (n_learned, None)):
+        is_followed = False
+        for extended, part in _with_next(_between(rows, begin, end)):
+            is_followed |= bool(are_followed(extended["flags"]).any())
+            if end is not None:
+                last_learned_step = int(part.rows["step"][-1])
+        if not is_followed:
+            raise BadInput(
+                "a part of the log has no two consecutive rows, so it cannot be learned from or scored"
+            )
+    return Border(n_learned, last_learned_step, int(last - (first or 0)), n_gaps)
+
+
+def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: Border) -> Holdout:
+    """Score the predictions of a Horde's present weights on the last 30 % of a log, which begin at `border`."""
+    n_learned = border.n_learned
+    channel, gamma = returns_asked(horde)
+    is_known = channel != NO_CHANNEL
+    learned = ReturnMoments(horde.n_demons)
+    of_log = _LogReturns(channel, gamma)
+    for part, returns in of_log.along(rows, 0, n_learned):
+        is_term = part.follows[:, None] & is_known
+        learned.add(np.where(is_term, returns.terms, np.nan), returns.share)
+    mean = learned.spread().mean
+    held_out = ReturnMoments(horde.n_demons)
+    sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
+    shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
+    k = 0
+    of_log.predictor = lambda: PredictorAlong(horde, interface)
+    for part, returns in of_log.along(rows, n_learned, None):
+        is_term = part.follows[:, None] & is_known
+        is_scored = is_term & (returns.share <= NEGLIGIBLE_SHARE)
+        terms = np.where(is_scored, returns.terms, np.nan)
+        held_out.add(terms, returns.share)
+        remainder = returns.beyond(of_log.DEMONS)
+        predictions = part.predictions[: part.n_rows]
+        persistence = part.persistence[: part.n_rows]
+        predicted = {
+            "demons": predictions - remainder,
+            "mean": mean * (1.0 - returns.share),
+            "persistence": persistence - returns.beyond(of_log.PERSISTENCE),
+        }
+        for name, prediction in predicted.items():
+            sums[name] += np.where(is_scored, (prediction - returns.terms) ** 2, 0.0).sum(axis=0)
+        for i, pieces in shown.items():
+            at = np.flatnonzero(is_scored[:, i])
+            actual = returns.terms[at, i] + remainder[at, i]
+            pieces.append(np.column_stack([k + at, predictions[at, i], actual]))
+        k += part.n_rows
+    is_scored = held_out.n >= 2
+    nmsre = {
+        name: held_out.normalise(np.where(is_scored, total / np.maximum(held_out.n, 1), np.nan))
+        for name, total in sums.items()
+    }
+    spread = held_out.spread()
+    return Holdout(
+        n_steps=border.n_steps,
+        n_gaps=border.n_gaps,
+        n_learned=n_learned,
+        n_scored=held_out.n,
+        channel=channel,
+        gamma=gamma,
+        variance=np.where(is_scored, spread.variance, np.nan),
+        is_constant=is_scored & spread.is_constant,
+        nmsre=nmsre["demons"],
+        nmsre_of_mean=nmsre["mean"],
+        nmsre_of_persistence=nmsre["persistence"],
+        shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
+    )
+
+
+def _why_not_scored(channel: int, gamma: float) -> str:
+    if channel == NO_CHANNEL:
+        return (
+            "the return cannot be computed from a log: it needs a channel as its cumulant, a constant gamma and no "
+            "outcome"
+        )
+    return (
+        f"the held-out part of the log has fewer than 2 rows that {n_terms_needed(gamma):g} consecutive steps follow, "
+        f"which gamma {gamma:g} needs: use a longer log"
+    )
+
+
+def shown_demons(channels: Sequence[str], channel: Integers, gamma: Floats) -> list[int]:
+    """Return up to three questions to show, at the longest time scale: about channels in `SHOWN`, then others.
+
+    `channel` and `gamma` are those of the questions, shape (n,); `channels` are the names.
+    """
+    preferred = [
+        channels.index(name)
+        for name in SHOWN
+        if name in channels and channels.index(name) in channel
+    ]
+    other_channels = [
+        c for c in dict.fromkeys(channel.tolist()) if c not in preferred and c != NO_CHANNEL
+    ]
+    return [
+        int(np.argmax(np.where(channel == c, gamma, -np.inf)))
+        for c in [*preferred, *other_channels][:3]
+    ]
 
 
 def _between(rows: Iterable[Stream], begin: int, end: int | None) -> Iterator[Stream]:
@@ -338,16 +321,12 @@ class _Part(NamedTuple):
         return are_followed(self.flags)[: self.n_rows]
 
 
-def known_returns(horde: Learner) -> tuple[Integers, Floats]:
-    """Return the questions' channels and continuations, shape (n_demons,); raise ValueError if a return is unknown."""
-    channels = []
-    gammas = []
-    for question in horde.questions:
-        if not is_sum_of_channel(question):
-            raise ValueError(
-                f"the return of {question.name} cannot be computed from a log: it needs a channel as its cumulant, a "
-                f"constant gamma and no outcome"
-            )
-        channels.append(question.cumulant.index)  # type: ignore[union-attr]
-        gammas.append(float(question.continuation))  # type: ignore[arg-type]
-    return np.array(channels, dtype=np.int64), np.array(gammas)
+def returns_asked(horde: Learner) -> tuple[Integers, Floats]:
+    """Return the questions' channels and continuations; `NO_CHANNEL` and 0 if the return cannot be computed."""
+    channel = np.full(horde.n_demons, NO_CHANNEL, dtype=np.int64)
+    gamma = np.zeros(horde.n_demons)
+    for i, question in enumerate(horde.questions):
+        if is_sum_of_channel(question):
+            channel[i] = question.cumulant.index  # type: ignore[union-attr]
+            gamma[i] = float(question.continuation)  # type: ignore[arg-type]
+    return channel, gamma

@@ -326,6 +326,7 @@ def test_a_damaged_first_line_is_written_again_to_the_byte(
     "words",
     [
         "learn --data t.npz --columns columns.toml",
+        "learn --backend replay --log t.npz --columns columns.toml --passes 2",
         "learn --backend replay --log run",
         "learn --env CartPole-v1 --steps 60",
     ],
@@ -333,7 +334,7 @@ def test_a_damaged_first_line_is_written_again_to_the_byte(
 def test_lost_first_lines_of_other_sources_are_written_again(
     words: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a data set, of a run that replayed another one, and of an environment of Gymnasium.
+    """Of a data set, a log, a run that replayed another one, and an environment of Gymnasium.
 
     That is not imported: a folder of somebody else may name any module. Its snapshot has the line.
     """

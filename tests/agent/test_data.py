@@ -23,8 +23,10 @@ from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
-from horde_agent.record import Flag, Phase, read
+from horde_agent.record import Flag, Phase, Recorder, new_rows, read
 from horde_agent.refusals import BadInput
+from horde_agent.runs.sources.recorded_rows import Recording
+from horde_agent.runs.storage.folder import Extent
 from horde_agent.runs.storage.run import HeaderEnv
 from tests.agent.commands import summary_of
 from tests.agent.doubles import horde_of
@@ -549,6 +551,85 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
     rows = read(run / "log" / "life.rec").rows
     assert rows["t"][:3].tolist() == [100.0, 100.5, 101.0]
     assert rows["flags"][0] == Flag.GAP
+
+
+def results_of(run: Path) -> tuple[Any, ...]:
+    """Return the weights of a run and its tables."""
+    tables = tuple((run / name).read_text() for name in ("questions.csv", "traces.csv"))
+    return (summary_of(run)["weights_sha256"], *tables)
+
+
+def test_a_log_is_the_same_by_each_name_and_is_resumed_and_learned_from_again_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stopped in the third of four passes over 280 of 400 rows, and resumed; its tables removed, and made again."""
+    log, columns = log_file(tmp_path, 400)
+    words = f"--columns {columns} --passes 4 --seed 2"
+    whole, data, run = (tmp_path / name for name in ("whole", "data", "run"))
+    assert cli.main(f"learn --backend replay --log {log} {words} --out {whole}".split()) == 0
+    assert summary_of(whole)["learning_steps"] == 4 * 279
+    assert cli.main(f"learn --data {log} {words} --out {data}".split()) == 0
+    assert results_of(data) == results_of(whole)
+
+    n_rows = 0
+
+    def is_due(*_: Any) -> bool:
+        nonlocal n_rows
+        n_rows += 1
+        if n_rows == 600:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "is_due", is_due)
+        assert cli.main(f"learn --backend replay --log {log} {words} --out {run}".split()) == 130
+    details = json.loads((run / "details.json").read_text())
+    assert details["passes"] == pytest.approx(600 / 280)
+    assert results_of(run) != results_of(whole)
+    capsys.readouterr()
+    assert cli.main(["resume", str(run)]) == 0
+    assert "resumed at row 600; 520 rows follow" in capsys.readouterr().err
+    assert results_of(run) == results_of(whole)
+    assert cli.main(["resume", str(run)]) == 2
+    assert "has learned from the first 280 rows of its data set" in capsys.readouterr().err
+
+    for name in ("summary.json", "questions.csv", "traces.csv"):
+        (run / name).unlink()
+    assert cli.main(["report", str(run)]) == 0
+    assert "from its snapshot at step" in capsys.readouterr().err
+    assert results_of(run) == results_of(whole)
+    assert cli.main(["doctor", str(run)]) == 0
+
+
+def test_the_recording_of_a_log_is_replayed_and_scored_as_the_log(tmp_path: Path) -> None:
+    """A recorded run is learned from once: as the log in one pass, the horizon of tests being of no effect."""
+    log, columns = log_file(tmp_path, 200)
+    once, again = tmp_path / "once", tmp_path / "again"
+    words = f"--data {log} --columns {columns} --horizon 7"
+    assert cli.main(f"learn {words} --out {once}".split()) == 0
+    assert cli.main(f"learn --data {once} --out {again}".split()) == 0
+    assert results_of(again) == results_of(once)
+    assert summary_of(again)["learning_steps"] == 139
+
+
+def test_each_pass_over_a_recording_begins_with_a_gap_and_ends_where_it_shall(
+    tmp_path: Path,
+) -> None:
+    """Steps and rows are counted on, also from the middle of a pass; no row of the recording is flagged."""
+    path = tmp_path / "life.rec"
+    with Recorder(1, path, {}) as recorder:
+        rows = new_rows(10, 1)
+        rows["step"] = np.arange(10)
+        recorder.append(rows)
+    extent = Extent({}, n_rows=7, last_step=6)
+    passes = np.concatenate([part.rows for part in Recording(path, extent, passes=3)])
+    assert passes["step"].tolist() == [*range(7), *range(6, 13), *range(12, 19)]
+    assert np.flatnonzero(passes["flags"] & Flag.GAP).tolist() == [7, 14]
+    since = Recording(path, extent, passes=3, since=9)
+    assert (
+        np.concatenate([part.rows for part in since])["step"].tolist()
+        == passes["step"][9:].tolist()
+    )
 
 
 def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> None:

@@ -442,16 +442,17 @@ def test_a_minari_data_set_with_a_damaged_file_is_refused(tmp_path: Path) -> Non
         list(open_minari("toy/whole-v0"))
 
 
-def lerobot(path: Path, **changes: Any) -> Path:
-    """Write a LeRobot folder with two episodes of four frames, continuous actions and a camera."""
+def lerobot(path: Path, n_frames: int = 4, **changes: Any) -> Path:
+    """Write a LeRobot folder with two episodes of `n_frames`, continuous actions and a camera."""
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     vector = pa.list_(pa.float32(), 2)
+    n = 2 * n_frames
     table = {
-        "observation.state": pa.array([[k / 8, 1 - k / 8] for k in range(8)], vector),
-        "action": pa.array([[0.1 * k, 0.0] for k in range(8)], vector),
-        "timestamp": np.tile(np.arange(4) / 30, 2).astype(np.float32),
-        "episode_index": np.repeat([0, 1], 4),
+        "observation.state": pa.array([[k / n, 1 - k / n] for k in range(n)], vector),
+        "action": pa.array([[0.1 * k, 0.0] for k in range(n)], vector),
+        "timestamp": np.tile(np.arange(n_frames) / 30, 2).astype(np.float32),
+        "episode_index": np.repeat([0, 1], n_frames),
     }
     table |= {k: v for k, v in changes.items() if k in table}
     features = {
@@ -476,16 +477,17 @@ def lerobot(path: Path, **changes: Any) -> Path:
 
 
 def test_a_lerobot_folder_is_read_without_its_videos(tmp_path: Path) -> None:
-    folder = lerobot(tmp_path / "arm")
+    """Without discrete actions, it is learned from up to row 14 of 20: 9 transitions of one episode, 3 of the other."""
+    folder = lerobot(tmp_path / "arm", n_frames=10)
     table = lerobot_format.FORMAT.open(folder, None)
     assert table.notes == ["Images and videos are left out: observation.images.top."]
     assert interface_of(folder).names == ("pan", "tilt", "action_pan", "action_tilt")
     assert interface_of(str(folder)).period_s == 1 / 30
     rows = np.concatenate([part.rows for part in table])
-    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 4]
+    assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 10]
     out = tmp_path / "run"
     assert cli.main(f"learn --data {folder} --out {out}".split()) == 0
-    assert (summary_of(out)["learning_steps"], summary_of(out)["n_questions"]) == (6, 6)
+    assert (summary_of(out)["learning_steps"], summary_of(out)["n_questions"]) == (12, 6)
     assert any(
         "left out" in note for note in json.loads((out / "details.json").read_text())["notes"]
     )
@@ -535,22 +537,22 @@ def test_a_lerobot_folder_that_does_not_fit_is_refused(
 def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(
     tmp_path: Path,
 ) -> None:
-    """But rows without a number may be dropped."""
+    """But rows without a number may be dropped: of the others, 9 + 2 transitions are in the first 70 %."""
     pa = pytest.importorskip("pyarrow")
-    states = pa.array([[k / 8, 0.5] for k in range(7)] + [None], pa.list_(pa.float32(), 2))
-    folder = lerobot(tmp_path / "arm", **{"observation.state": states})
+    states = pa.array([[k / 20, 0.5] for k in range(19)] + [None], pa.list_(pa.float32(), 2))
+    folder = lerobot(tmp_path / "arm", n_frames=10, **{"observation.state": states})
     given: dict[str, Any] = {"questions": "nexting", "out": tmp_path / "run"}
     for ignored in (
         {"channels": ["x"]},
         {"convention": "transition"},
-        {"b": np.ones(8)},
-        {"times": np.arange(8)},
+        {"b": np.ones(20)},
+        {"times": np.arange(20)},
     ):
         with pytest.raises(BadInput, match=f"{next(iter(ignored))} .*describes itself"):
             learn_from(folder, **given, **ignored)
-    with pytest.raises(BadInput, match=r'row 8, .* set missing = "gap"'):
+    with pytest.raises(BadInput, match=r'row 20, .* set missing = "gap"'):
         learn_from(folder, **given)
-    assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 5
+    assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 11
     with pytest.raises(BadInput, match='missing must be one of "error", "gap", not "x"'):
         learn_from(folder, questions="nexting", out=tmp_path / "again", missing="x")
 

@@ -272,6 +272,10 @@ def test_a_log_whose_tables_are_gone_is_learned_from_again(monkeypatch: pytest.M
         k: v for k, v in old_summary.items() if k not in timed
     }
     assert Path("a/questions.csv").read_text() == questions
+    assert cli.main(["learn", "--data", "log.csv", "--passes", "2", "--out", "b"]) == 0, (
+        "without --columns"
+    )
+    assert summary_of("b")["weights_sha256"] == old_summary["weights_sha256"]
     assert "(unfinished)" in Path("a/report.html").read_text()
 
 

@@ -16,19 +16,20 @@ import pytest
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface
 from horde_agent.gvf import variance_of
 from horde_agent.life.flags import are_followed
-from horde_agent.life.learner import StreamLearner
+from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.timing import Durations
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
+from horde_agent.refusals import BadInput
 from horde_agent.runs import log_nexting
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.log_nexting import (
     LEARNED_SHARE,
     Holdout,
-    known_returns,
-    read_log,
+    returns_asked,
 )
+from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.storage import tables
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
@@ -387,12 +388,12 @@ def stream_of(rewards: list[float], flags: dict[int, int] | None = None, action:
     return recorder.stream()
 
 
-def learn_and_score(
-    stream: Stream, student: StreamLearner, passes: int, observer: Any = None, size: int = 13
-) -> Holdout:
+def learn_and_score(stream: Stream, student: StreamLearner, passes: int, size: int = 13) -> Holdout:
     rows = [stream[k : k + size] for k in range(0, len(stream), size)]
-    log_nexting.learn(rows, student, passes, observer)
-    return log_nexting.score(rows, student)
+    border = log_nexting.border_of(rows)
+    for _ in range(passes):
+        relearn(stream[: border.n_learned], student.horde, student.interface, student=student)
+    return log_nexting.score(rows, student.horde, student.interface, border)
 
 
 @pytest.mark.parametrize("flag", BROKEN)
@@ -412,23 +413,16 @@ def test_a_return_ends_where_the_stream_is_broken(flag: int) -> None:
 
 @pytest.mark.parametrize(("n", "split"), [(100, 70), (101, 71)])
 def test_the_first_seventy_percent_are_learned_from_and_no_more(n: int, split: int) -> None:
-    """70 of 100 rows: 69 transitions in each of two passes; rows from 70 on are predicted.
-
-    A pass does not continue from the last row of the one before, though no row is flagged as a gap.
-    """
+    """70 of 100 rows: 69 transitions in each of two passes; rows from 70 on are predicted."""
     horde: Any = SpyHorde(nexting(FACE, (0.5,)))
     horde.predict = lambda *_: np.zeros(3)
-    seen: list[int] = []
     student = StreamLearner(horde, FACE)
     stream = stream_of([0.1] * n, {0: Flag.NONE})
-    score = learn_and_score(
-        stream, student, passes=2, observer=lambda student, step: seen.append(step)
-    )
+    score = learn_and_score(stream, student, passes=2)
     assert LEARNED_SHARE == 0.7
     assert [(call[1], call[4]) for call in horde.learned] == [
         (k, k + 1) for k in range(split - 1)
     ] * 2
-    assert seen == [*range(split)] * 2
     assert score.n_learned == split
     assert score.n_scored.tolist() == [n - split - 5] * 3, ".5^5 is the first power below .05"
 
@@ -483,7 +477,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_a_log_is_read(
     score = learn_and_score(stream, StreamLearner(horde, FACE), 0, size=size)
     learned = stream[:140]
     held_out = stream[140:]
-    channel, gamma = known_returns(horde)
+    channel, gamma = returns_asked(horde)
     actual = []
     for part in (stream[:140], stream[140:]):
         readings = part.rows["observation"][:, channel].astype(np.float64)
@@ -529,7 +523,8 @@ def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     peaks = []
     for n_parts in (20, 20, 80):  # the first one imports modules
         tracemalloc.start()
-        log_nexting.score(Log(n_parts), StreamLearner(horde, FACE))
+        log = Log(n_parts)
+        log_nexting.score(log, horde, FACE, log_nexting.border_of(log))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 2.0 * peaks[1]  # 3.6 times if each part stayed
@@ -542,8 +537,8 @@ class Told(ToyBody):
         return super().info_of_step() | {"action": self.age % 3, "b": 0.5 + self.age / 1_000}
 
 
-def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps() -> None:
-    """The same flags as in a life; the beginning is a gap that is not counted; the environment ends it at age 8."""
+def test_a_log_is_read_with_its_flags_its_actions_and_its_end() -> None:
+    """The same flags as in a life; the beginning is a gap; the environment ends it at age 8."""
     faults = {
         2: {"gap": 1},
         4: {"stale": 1},
@@ -552,9 +547,11 @@ def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps(
         8: {"truncated": 1},
     }
     body = Told(faults)
-    recorder = Recorder(3)
-    assert read_log(body, recorder) == 2
-    rows = recorder.stream().rows
+    log = PlayedLog(body)
+    assert not log.header["has_actions"]
+    assert not log.header["b_known"]
+    (part,) = log
+    rows = part.rows
     assert [age_of(o) for o in rows["observation"]] == list(range(9))
     expected = [Flag.GAP, 0, Flag.GAP, 0, Flag.STALE, Flag.NOT_APPLIED, Flag.GAP | Flag.STALE, 0, 0]
     assert rows["flags"].tolist() == expected
@@ -562,21 +559,36 @@ def test_a_log_is_read_with_its_flags_its_actions_and_its_end_or_for_some_steps(
     assert rows["action"].tolist() == [age % 3 for age in range(9)]
     assert rows["b"].tolist() == [0.5 + age / 1_000 for age in range(9)]
     assert body.actions == [(age, age % 3) for age in range(8)]
-    part = Recorder(3)
-    read_log(ToyBody(), part, 5)
-    assert part.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_cannot_be_scored_is_refused() -> None:
-    horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+def test_a_log_that_is_too_short_or_has_no_two_consecutive_rows_is_refused() -> None:
     gaps = dict.fromkeys(range(100), int(Flag.GAP))
-    with pytest.raises(ValueError, match="no two consecutive rows"):
-        learn_and_score(stream_of([0.0] * 100, gaps), StreamLearner(horde, FACE), passes=1)
-    assert horde.calls == [], "nothing was learned before it was found out"
-    for question in (
+    with pytest.raises(BadInput, match="no two consecutive rows"):
+        log_nexting.border_of([stream_of([0.0] * 100, gaps)])
+    with pytest.raises(BadInput, match=r"a log of 9 steps .* 10 are needed"):
+        log_nexting.border_of([stream_of([0.0] * 10)])
+
+
+def test_a_question_whose_return_cannot_be_computed_is_learned_and_not_scored() -> None:
+    """Beside one that is: its score is that of it alone, and each of the others has its reason."""
+    known = GVF("known", Behaviour(), Channel(1), 0.5)
+    others = [
         GVF("f", Behaviour(), lambda o, t: 0.0, 0.5),
         GVF("g", Behaviour(), Channel(0), lambda o, t: 0.5),
         GVF("z", Behaviour(), Channel(0), 0.5, outcome=1.0),
-    ):
-        with pytest.raises(ValueError, match=f"return of {question.name} .*log"):
-            known_returns(SpyHorde([question]))  # type: ignore[arg-type]
+    ]
+    stream = stream_of(np.random.default_rng(0).random(100).tolist())
+
+    def score_of(questions: list[GVF]) -> Holdout:
+        horde: Any = SpyHorde(questions)
+        horde.predict = lambda *_: np.full(len(questions), 0.5)
+        return learn_and_score(stream, StreamLearner(horde, FACE), passes=1)
+
+    score = score_of([*others, known])
+    alone = score_of([known])
+    assert score.n_scored.tolist() == [0, 0, 0, alone.n_scored[0]]
+    assert np.isnan(score.nmsre[:3]).all()
+    assert score.nmsre[3] == alone.nmsre[0]
+    assert all("a channel as its cumulant" in reason for reason in score.why_not[:3])
+    assert "use a longer log" in score.why_not[3]
+    assert [*score.shown] == [3]

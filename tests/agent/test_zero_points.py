@@ -16,7 +16,7 @@ from gymnasium.spaces import Box
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.learner import StreamLearner, relearn
+from horde_agent.life.learner import relearn
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.runs import held_out, log_nexting
 from horde_agent.scoring.two_pass_nmsre import policy_scores
@@ -165,7 +165,8 @@ def on_policy(readings: Floats, value: Value) -> Scores:
 
 def of_log(readings: Floats, value: Value) -> Scores:
     horde: Any = Answers(questions(Behaviour()), value)
-    score = log_nexting.score([stream_of(readings)], StreamLearner(horde, FACE))
+    rows = [stream_of(readings)]
+    score = log_nexting.score(rows, horde, FACE, log_nexting.border_of(rows))
     return Scores(score.nmsre, score.nmsre_of_persistence)
 
 

@@ -372,7 +372,7 @@ def _to_data_set(folder: RunFolder, to: str, place: Path, console: Console) -> P
     folder.sound_settings()  # raises BadInput: predictions would be of other settings
     extent = folder.extent()
     header = {key: value for key, value in extent.header.items() if key not in KEYS_OF_FILE}
-    header.setdefault("b_known", not folder.is_log())
+    header.setdefault("b_known", True)
     header["reward_known"] = _is_reward_known(folder.life)
     parts = read_in_parts(folder.life, on_fault=_reporter(console))
     if to == "lerobot":

@@ -27,7 +27,7 @@ from horde_agent.policies import is_policy
 from horde_agent.record import Stream, new_rows, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import IN_PYTHON, LearnConfig, resolve
-from horde_agent.runs.sources.data_set import act_by, open_data_set, table_session
+from horde_agent.runs.sources.data_set import act_by, data_session, open_data_set
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import HeaderEnv, Questions
 from horde_agent.types import Floats
@@ -109,8 +109,9 @@ def learn_from(
             Parquet or npz file, or a folder of Parquet files. Or a Minari data set, its name, or
             the folder of a LeRobot data set, which need no other columns. Or a robot's bag, with
             `columns`.
-        actions: Discrete action from each row, shape (n_rows,); None if unknown. With tables, this
-            and the next arguments name columns.
+        actions: Discrete action from each row, shape (n_rows,); None if unknown: then the first
+            70 % of the rows are learned from, and scored on the others. With tables, this and the
+            next arguments name columns.
         questions: Family (`excursions`, `nexting`, `policies`), question file, GVFs, or a function
             of the interface.
         b: Probability of each action in (0, 1], shape (n_rows,); or the policy that chose them; or
@@ -228,7 +229,7 @@ def _learn(table: Table, config: LearnConfig, own_questions: Questions | None) -
     with folder.locked():
         try:
             console = Console(stderr=True, quiet=True)
-            session = table_session(table, config, folder, console, questions=own_questions)
+            session = data_session(table, config, folder, console, questions=own_questions)
             for remark in table.remarks:
                 warnings.warn(remark, stacklevel=3)
             session.begin()

@@ -1,97 +1,82 @@
-"""A log without actions as the source of a run: learned from in several passes, and scored on its last part."""
+"""The log of a robot, which an environment plays, as rows of a data set without actions."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
-from rich.console import Console
+import numpy as np
 
-from horde_agent.life.learner import StreamLearner
-from horde_agent.life.observers import Progress
-from horde_agent.runs import log_nexting
-from horde_agent.runs.config import LOG_PASSES, LearnConfig
-from horde_agent.runs.exit_reason import SignalHandler
-from horde_agent.runs.session import Session, Source, Stopped
-from horde_agent.runs.sources.recorded_rows import Recording
-from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.run import Run, make_run, new_recorder
-from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
-from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.interface import Interface
+from horde_agent.life.robot import RobotInfo
+from horde_agent.record import UNKNOWN_POSE, Phase, Recorder, Row, Stream
+from horde_agent.runs.storage.run import record_header
+
+_PART_ROWS = 4096
 
 
-class _NoScores(ReturnErrors):
-    """Drops the student's own tests: a log is scored on its held-out part, and there are several passes."""
+class PlayedLog:
+    """A log that an environment plays, as consecutive `Stream`s, as a `Table` is; it can be read once.
 
-    def add(self, *_: Any) -> None:
-        """Drop a test."""
-
-
-def log_session(
-    env: gymnasium.Env[Any, Any],
-    config: LearnConfig,
-    folder: RunFolder,
-    console: Console,
-    signals: SignalHandler,
-) -> Session:
-    """Record the log that an environment plays, and return a session that learns from it."""
-    run = make_run(env, config, folder)
-    source = LogSource(run)
-    with new_recorder(run, env, has_tests=False) as recorder:
-        log_nexting.read_log(env, recorder, config.steps)
-    run.end_live_page()
-    return Session(source, console, signals)
-
-
-class LogSource(Source):
-    """A log in the run's recording.
-
-    Args:
-        run: The run.
-        excursions: File of the excursions, of which there are none; that of the run's folder when
-            None.
-
-    Raises:
-        ValueError: If the log cannot give the return of a question.
+    Attributes:
+        header: Description of the robot, as in the header of a recording.
+        notes, remarks, facts: Of a `Table`; a log has none.
     """
 
-    def __init__(self, run: Run, excursions: Path | None = None) -> None:
-        log_nexting.known_returns(run.horde)
-        student = StreamLearner(run.horde, run.interface)
-        student.errors = _NoScores(student.errors.policies, run.horde.n_demons, student.horizon)
-        student.errors.table.record_to(excursions or run.folder.excursions)
-        super().__init__(run, student)
-        self._rows = Recording(run.folder.life)
-        self._n_learned = 0
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
 
-    def learn(self, progress: Progress) -> None:
-        """Learn from the first part in several passes."""
-        session = self.session
-        self._rows.on_fault = lambda fault: session.say(f"{fault}.")
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+        described = record_header(env, Interface.of(env))
+        self.header: dict[str, Any] = described | {"b_known": False, "has_actions": False}
 
-        def observe(student: StreamLearner, _: int) -> None:
-            self._n_learned += 1
-            if progress.is_due(self.run.horde):
-                progress.show(student.learning_steps, self.run.horde)
-            if session.stopped_by is not None:
-                raise Stopped
+    def __iter__(self) -> Iterator[Stream]:
+        n_channels = len(self.header["channels"])
+        recorder = Recorder(n_channels)
+        for row in played_rows(self._env):
+            recorder.write(row)
+            if recorder.n_rows == _PART_ROWS:
+                yield recorder.stream()
+                recorder = Recorder(n_channels)
+        if recorder.n_rows:
+            yield recorder.stream()
 
-        with suppress(Stopped):
-            log_nexting.learn(
-                self._rows, self.student, self.run.config.passes or LOG_PASSES, observe
-            )
+    def check_fit(self) -> None:
+        """Raise nothing: a log that is too short is refused before it is learned from."""
 
-    def finish(self, fault: BaseException | None) -> SessionOutcome:
-        """Score the predictions of the held-out part."""
-        if fault is not None:
-            raise fault
-        score = log_nexting.score(self._rows, self.student)
-        return SessionOutcome(
-            steps=score.n_steps,
-            end=self.session.end_of_rows(score.n_steps),
-            robot=NOT_RECORDED | {"gaps": score.n_gaps},
-            score=score,
-            passes=self._n_learned / score.n_learned,
+
+def played_rows(env: gymnasium.Env[Any, Any]) -> Iterator[Row]:
+    """Play a log to its end, and yield its rows.
+
+    Action and probability are those of the log (info `action`, `b`); the environment ignores the
+    action passed to it.
+    """
+    observation, info = env.reset()
+    robot_info = RobotInfo.of(info, begins=True)
+    is_over = False
+    k = 0
+    while True:
+        action = int(robot_info.action)
+        if is_over:
+            phase = Phase.END
+        else:
+            phase = Phase.BEHAVE
+        yield Row(
+            step=k,
+            observation=np.array(observation, dtype=np.float32),
+            action=action,
+            b=float(robot_info.b),
+            phase=phase,
+            flags=robot_info.flags,
+            reward=robot_info.reward,
+            **robot_info.row_fields | {"pose": UNKNOWN_POSE},
         )
+        if is_over:
+            return
+        observation, reward, terminated, truncated, info = env.step(action)
+        robot_info = RobotInfo.of(info, reward=reward)
+        is_over = terminated or truncated
+        k += 1

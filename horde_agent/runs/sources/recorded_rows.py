@@ -1,8 +1,8 @@
-"""Recorded rows as the source of a run.
+"""Recorded rows as the source of a run: of another run, or of a data set or a log that was imported.
 
-Rows with actions and their probabilities are learned from off-policy. A recording contains all
-observations and actions, and the behaviour does not depend on the weights, so the results are those
-of the run that was recorded, bit for bit.
+Rows with actions and their probabilities are learned from off-policy, others on-policy. The
+recording of a run contains all observations and actions, and the behaviour does not depend on the
+weights, so the results are those of the run that was recorded, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from horde_agent.life.learner import StreamLearner, learned_rows
+from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
 from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Flag, OnFault, Phase, Stream, log_fault, read_in_parts
@@ -25,11 +25,13 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session, Source, Stopped
+from horde_agent.runs.sources.scorers import scorer_of
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import Extent, RunFolder
 from horde_agent.runs.storage.resume import NEW, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
 
 _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
@@ -38,7 +40,8 @@ _STEPS = (Phase.BEHAVE, Phase.EXCURSION)
 class Recording:
     """The rows of a recording from row `since` up to step `up_to`, file by file; a run may still append more.
 
-    With several passes, rows and steps are counted on from pass to pass.
+    With several passes over the rows of `extent`, rows and steps are counted on from pass to pass,
+    and each pass begins with a gap.
 
     Attributes:
         on_fault: Called once with each fault of the recording.
@@ -47,14 +50,14 @@ class Recording:
     def __init__(
         self,
         path: Path,
-        extent: Extent | None = None,
+        extent: Extent,
         *,
         up_to: int = MOST_STEPS,
         since: int = 0,
         passes: int = 1,
     ) -> None:
         self.path = path
-        self._extent = extent or Extent({}, n_rows=1, last_step=0)
+        self._extent = extent
         self._up_to = up_to
         self._since = since
         self._passes = passes
@@ -65,10 +68,17 @@ class Recording:
         n_passed = min(self._since // self._extent.n_rows, self._passes - 1)
         first_row = self._since - n_passed * self._extent.n_rows
         for number in range(n_passed, self._passes):
+            n_left = self._extent.n_rows - first_row
+            is_first = first_row == 0
             for part in read_in_parts(self.path, first_row or None, on_fault=self._report):
+                if number and is_first:
+                    part.rows["flags"][:1] |= np.uint8(Flag.GAP)
+                is_first = False
                 steps = part.rows["step"]
                 steps += number * self._extent.last_step
-                yield part[: np.count_nonzero(steps <= self._up_to)]
+                n_rows = min(n_left, int(np.count_nonzero(steps <= self._up_to)))
+                yield part[:n_rows]
+                n_left -= n_rows
             first_row = 0
 
     def _report(self, fault: str) -> None:
@@ -78,85 +88,113 @@ class Recording:
 
 
 class RecordedRows(Source):
-    """Rows of a recording, from the first one or from a snapshot on.
+    """Rows of a recording, from the first one or from a snapshot on: of a run, a data set or a log.
 
     Args:
         run: The run.
-        extent: What the recording has.
         resumed: Where it starts.
         excursions: File of the excursions; that of the run's folder when None.
-        recording: First file of the rows; that of the run's folder when None.
+        recorded: Folder with the rows; the run's own when None.
+        takes_snapshots: Whether it can be resumed.
+
+    Attributes:
+        n_rows_in_all: Number of rows in all passes.
+        learned_rows: The rows of a pass, in words.
 
     Raises:
-        BadInput: If a file of excursions is missing.
+        BadInput: If a file of excursions is missing, or there are too few rows to be scored.
         ValueError: If the snapshot does not fit.
     """
 
     def __init__(
         self,
         run: Run,
-        extent: Extent,
         resumed: Resumption = NEW,
+        *,
         excursions: Path | None = None,
-        recording: Path | None = None,
+        recorded: RunFolder | None = None,
+        takes_snapshots: bool = False,
     ) -> None:
-        config = run.config
+        folder = recorded or run.folder
+        extent = folder.extent()
+        up_to = MOST_STEPS
         passes = 1
-        if config.backend == "data":
-            passes = config.passes or 1
-        total = extent.last_step * passes
-        if config.backend in RECORDED:
-            total = min(total, config.steps or total)
-        self.learner = RowLearner(run)
+        if run.config.backend in RECORDED:
+            up_to = run.config.steps or MOST_STEPS
+            passes = run.config.passes or 1
+        self._scorer = scorer_of(run, Recording(folder.life, extent, up_to=up_to), extent)
+        learned = self._scorer.learned
+        total = min(learned.last_step, up_to) * passes
+        self.n_rows_in_all = learned.n_rows * passes
+        share = "all"
+        if learned.n_rows < extent.n_rows:
+            share = "the first"
+        self.learned_rows = f"{share} {learned.n_rows:,} rows"
+        self.learner = RowLearner(run, is_tested=self._scorer.is_tested)
         super().__init__(run, self.learner.student, total)
         excursions = excursions or run.folder.excursions
         if resumed.number:
             self.learner.resume(resumed, excursions)
         else:
             self.student.errors.table.record_to(excursions)
-        path = recording or run.folder.life
-        self._rows = Recording(path, extent, up_to=total, since=resumed.n_rows, passes=passes)
+        self._n_rows = resumed.n_rows
+        self._rows = Recording(
+            folder.life, learned, up_to=total, since=resumed.n_rows, passes=passes
+        )
         self._has_tests = bool(extent.header.get("tests_excursions"))
+        self._snapshot_writer: SnapshotWriter | None = None
+        if takes_snapshots:
+            self._snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed)
 
     def learn(self, progress: Progress) -> None:
-        """Learn from each row, until the end or a request to stop."""
+        """Learn from each row, until the end or a request to stop; take snapshots between two rows."""
         session = self.session
         learner = self.learner
+        run = self.run
+        writer = self._snapshot_writer
         self._rows.on_fault = lambda fault: session.say(f"{fault}.")
         sample = outside_drives(learner.sampler.update, self.student)
-        run = self.run
 
         def observe(student: StreamLearner, step: int) -> None:
             learner.counts.steps = step
+            self._n_rows += 1
             sample(student, step)
             if progress.is_due(run.horde):
                 progress.show(step, run.horde, student.errors)
-            self.after_row(step)
+            if writer is not None:
+                writer.n_rows = self._n_rows
+                writer.take_if_due(learner)
+            self._scorer.after_row(self._n_rows)
             if session.stopped_by is not None:
                 raise Stopped
 
+        if writer is not None:
+            run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
+            writer.start()
         try:
             with suppress(Stopped):
                 # The snapshot of a data set is one between two rows; that of a robot has received
                 # the next row.
-                is_first_counted = run.config.backend != "data"
+                is_first_counted = run.config.backend not in RECORDED
                 replay_rows(learner, self._rows, observe, is_first_counted=is_first_counted)
-            self.after_rows()
+            if writer is not None:
+                writer.take_last(learner)
         finally:
             self.abandon()
-
-    def after_row(self, step: int) -> None:
-        """Called after each row."""
-
-    def after_rows(self) -> None:
-        """Called after the last row, also after a request to stop."""
 
     def abandon(self) -> None:
         """Write the excursions that wait for disk space."""
         self.student.errors.table.close()
 
     def finish(self, fault: BaseException | None) -> SessionOutcome:
-        """Return what the tables need; after an invalid row, those before it have been learned from."""
+        """Write the last snapshot, and return what the tables need.
+
+        After an invalid row, those before it have been learned from.
+        """
+        lived_before_s = 0.0
+        if self._snapshot_writer is not None:
+            self._snapshot_writer.finish()
+            lived_before_s = self._snapshot_writer.lived_before_s
         reached = min(self.learner.steps, self.total or 0)
         notes: list[str] = []
         if isinstance(fault, ValueError | LookupError | RuntimeError):
@@ -168,13 +206,18 @@ class RecordedRows(Source):
             notes = [f"{where}, and learned from up to there: {fault}."]
         elif fault is not None:
             raise fault
-        return SessionOutcome(
-            steps=reached,
-            end=self.session.end_of_rows(reached),
+        steps = self._scorer.steps(reached)
+        outcome = SessionOutcome(
+            steps=steps,
+            end=self.session.end_of_rows(steps),
             robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
             details={"n_not_applied": self.learner.counts.n_not_applied, "notes": notes},
             samples=self.learner.sampler.samples,
+            lived_before_s=lived_before_s,
             has_tests=self._has_tests,
+        )
+        return self._scorer.completed(
+            outcome, n_rows=self._n_rows, learning_steps=self.student.learning_steps
         )
 
 
@@ -193,20 +236,18 @@ def replay_rows(
     student = learner.student
     counts = learner.counts
     reached: int | None = None
-    phases: dict[int, Phase] = {}  # of each robot's row before
-    if not is_first_counted:
-        phases[student.robot] = student.phase
-    for row in learned_rows(since, student):
-        last = phases.get(row.robot)
-        if last is not None:
-            follows_step = last in _STEPS
+    robots = set[int]()
+    for row in rows_of(since):
+        student.select_robot(row.robot)
+        follows_step = student.phase in _STEPS
+        student.take_row(row)
+        if row.robot in robots or not is_first_counted:
             is_resumed = bool(row.flags & Flag.RESUMED)
             counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
             counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
-        phase = Phase(row.phase)
-        phases[row.robot] = phase
         observer(student, row.step)
-        reached = row.step + int(phase in _STEPS)
+        robots.add(row.robot)
+        reached = row.step + int(Phase(row.phase) in _STEPS)
     return reached
 
 
@@ -231,5 +272,4 @@ def replay_session(
         except OSError:
             shutil.copy2(path, folder.log / path.name)
     folder.events.append({"step": 0, "event": IMPORTED, "row": extent.n_rows})
-    source = RecordedRows(run, extent, recording=recorded.life)
-    return Session(source, console, signals)
+    return Session(RecordedRows(run, recorded=recorded, takes_snapshots=True), console, signals)

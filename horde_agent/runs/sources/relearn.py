@@ -13,8 +13,7 @@ from rich.console import Console
 
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
-from horde_agent.runs.session import Session, Source, Unwritten
-from horde_agent.runs.sources.log import LogSource
+from horde_agent.runs.session import Session, Unwritten
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import resumption
@@ -45,11 +44,7 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
     # Neither table of excursions fits in memory after months
     with staging_folder(folder.excursions) as stage:
         excursions = stage / folder.excursions.name
-        source: Source
-        if folder.is_log():
-            source = LogSource(run, excursions)
-        else:
-            source = _rows_again(run, excursions, console)
+        source = _rows_again(run, excursions, console)
         session = Session(source, console, missing=missing)
         try:
             with CompileNotice(console).installed():
@@ -71,23 +66,24 @@ def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:
     before the snapshot.
     """
     folder = run.folder
-    extent = folder.extent()
-    n_rows = extent.n_rows
-    if run.config.backend == "data":
-        n_rows *= run.config.passes or 1
     try:
         resumed = resumption(folder)
-        if resumed.state and resumed.shards is None and resumed.n_rows <= n_rows:
+        if resumed.state and resumed.shards is None:
             for path in record_files(folder.excursions):
                 shutil.copy(path, excursions.parent)
-            source = RecordedRows(run, extent, resumed, excursions)
-            on = f"from its snapshot at step {resumed.step:,} on: {n_rows - resumed.n_rows:,} rows"
-            for note in (*resumed.notes, on):
-                console.print(note, highlight=False, soft_wrap=True)
-            return source
+            source = RecordedRows(run, resumed, excursions=excursions)
+            n_left = source.n_rows_in_all - resumed.n_rows
+            if n_left >= 0:
+                on = f"from its snapshot at step {resumed.step:,} on: {n_left:,} rows"
+                for note in (*resumed.notes, on):
+                    console.print(note, highlight=False, soft_wrap=True)
+                return source
+            raise BadInput(
+                f"it follows {resumed.n_rows:,} rows, and {source.n_rows_in_all:,} are recorded"
+            )
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         for path in record_files(excursions):
             path.unlink()
         run = open_run(folder)  # its Horde may have a part of the snapshot
-    return RecordedRows(run, extent, excursions=excursions)
+    return RecordedRows(run, excursions=excursions)

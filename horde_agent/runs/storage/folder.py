@@ -250,25 +250,16 @@ class RunFolder:
             BadInput: As `sound_settings`.
         """
         config = self.sound_settings()
-        if not self._has_replayed_a_run():
+        if config.backend != "replay" or Path(str(config.log)).is_file():
             return config
         try:
             return RunFolder(Path(str(config.log))).acting_settings()
         except BadInput:
             return replace(config, backend="simulator")
 
-    def is_log(self) -> bool:
-        """Return whether the run learned from a log without actions."""
-        return self.settings().get("backend") == "replay" and not self._has_replayed_a_run()
-
-    def _has_replayed_a_run(self) -> bool:
-        settings = self.settings()
-        is_replay = settings.get("backend") == "replay" and "columns" not in settings
-        return is_replay and self.events.read().is_imported
-
     def refuse_part(self) -> None:
         """Raise BadInput if the run's data set was not imported as a whole."""
-        is_data = self.settings().get("backend") == "data"
+        is_data = self.settings().get("backend") in RECORDED
         if is_data and record_files(self.life) and not self.events.read().is_imported:
             raise BadInput(
                 f"{self.path} holds only a part of its data set, because the import was interrupted: remove the folder "

@@ -37,7 +37,7 @@ from horde_agent.record.segments import (
     started_files,
 )
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import LearnConfig
+from horde_agent.runs.config import RECORDED, LearnConfig
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.versions import own_version
@@ -79,17 +79,13 @@ NEW = Resumption(state={})
 
 
 def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
-    """Return the settings of a run to resume; raise BadInput if it replayed a log or has no recording."""
+    """Return the settings of a run to resume; raise BadInput if it has no recording."""
     config = folder.sound_settings()
-    if config.backend == "replay":
-        raise BadInput(
-            f"{folder.path} replayed a log and cannot be resumed; run `horde learn` again"
-        )
     if not record_files(folder.life):
         raise BadInput(
             f"{folder.path} contains no run to resume: log/{folder.life.name} is missing"
         )
-    if config.backend == "data" and steps is not None:
+    if config.backend in RECORDED and steps is not None:
         raise BadInput(
             f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change"
         )
@@ -178,7 +174,7 @@ def check_excursions(folder: RunFolder, resumed: Resumption) -> None:
 
 def _n_recorded(folder: RunFolder) -> float:
     """Return the number of rows in the recording; infinity if snapshots do not count rows, or it cannot be read."""
-    if folder.settings().get("backend") == "data":  # its positions count on from pass to pass
+    if folder.settings().get("backend") in RECORDED:  # its positions count on from pass to pass
         return math.inf
     try:
         return record_numbers(started_files(folder.life)[-1], LIFE).stop

@@ -17,15 +17,19 @@ from horde_agent.saving import State, inner, nested
 class RowLearner:
     """Learns from recorded rows as the life of their robot did, without the robot.
 
+    Args:
+        run: The run.
+        is_tested: As of `StreamLearner`.
+
     Attributes:
         student: Learns, predicts and scores.
         sampler: Samples of the MSPBE.
         counts: Steps, gaps, and actions that were not applied.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, is_tested: bool = True) -> None:
         horizon = ExcursionConfig(horizon=run.config.horizon)
-        self.student = StreamLearner(run.horde, run.interface, horizon)
+        self.student = StreamLearner(run.horde, run.interface, horizon, is_tested=is_tested)
         self.sampler = Sampler()
         self.counts = RobotCounts()
         self._run = run

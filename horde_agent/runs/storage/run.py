@@ -48,7 +48,8 @@ from horde_agent.runs.storage.folder import RunFolder
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
-_OF_DATA = ("b_known", "b_estimate", "reward_known", "shifts")  # keys of a data set's header
+# Keys of a data set's header
+_OF_DATA = ("has_actions", "b_known", "b_estimate", "reward_known", "shifts")
 
 
 @dataclass
@@ -253,6 +254,11 @@ def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[st
         "notes": list(metadata.get("notes", [])),
         **{name: metadata[name] for name in _OF_DATA if name in metadata},
     }
+
+
+def has_actions(header: Mapping[str, Any]) -> bool:
+    """Return whether the rows of a recording have actions, by its header: a log or a data set may have none."""
+    return bool(header.get("has_actions", True))
 
 
 class HeaderEnv(gymnasium.Env[Any, Any]):

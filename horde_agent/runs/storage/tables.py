@@ -36,6 +36,7 @@ from horde_agent.scoring.nmsre import (
 from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
+    NO_CHANNEL,
     horizon_needed,
     n_terms_needed,
     returns_along,
@@ -71,11 +72,11 @@ class SessionOutcome(NamedTuple):
     details: Mapping[str, Any] = {}  # further facts for details.json
     # The exception to raise after the tables were written; None without one
     fault: BaseException | None = None
-    samples: Sequence[Sample] = ()  # of the MSPBE; empty for a log
+    samples: Sequence[Sample] = ()  # of the MSPBE
     cycle_s: Durations = Durations()  # durations of the robot's cycles
     lived_before_s: float = 0.0  # duration of the run in earlier processes, in seconds
     has_tests: bool = False  # whether the environment supports test excursions
-    score: log_nexting.Holdout | None = None  # on the held-out part of a log; None for a life
+    score: log_nexting.Holdout | None = None  # on held-out rows without actions; None for others
     passes: float = 0.0  # number of passes over the other part
 
 
@@ -103,6 +104,7 @@ def write_tables(
     else:
         results = _held_out(run, outcome.score, outcome.passes)
     details = _details(run, outcome.end) | results.details | dict(outcome.details)
+    details["notes"] = [*results.details.get("notes", []), *outcome.details.get("notes", [])]
     summary = _summary(run, student, outcome, results, wall_s)
     tables: dict[Path, Callable[[Path], None]] = {
         **results.tables,
@@ -217,7 +219,7 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
     horde = run.horde
     sound = sound_demons(run.horde)
     of_mean = nmsre_summary(score.nmsre_of_mean, sound)
-    steps = run.interface.steps[score.channel]
+    steps = np.where(score.channel == NO_CHANNEL, np.nan, run.interface.steps[score.channel])
     scores = QuestionScores(score.nmsre, score.nmsre_of_persistence, score.variance, score.n_scored)
     lines = question_lines(horde, scores, run.watch, steps)
     names = run.interface.names
