@@ -604,12 +604,13 @@ def test_a_log_is_the_same_by_each_name_and_is_resumed_and_learned_from_again_to
 def test_the_recording_of_a_log_is_replayed_and_scored_as_the_log(tmp_path: Path) -> None:
     """A recorded run is learned from once: as the log in one pass, the horizon of tests being of no effect."""
     log, columns = log_file(tmp_path, 200)
-    once, again = tmp_path / "once", tmp_path / "again"
+    log_run = tmp_path / "log"
+    replay = tmp_path / "replay"
     words = f"--data {log} --columns {columns} --horizon 7"
-    assert cli.main(f"learn {words} --out {once}".split()) == 0
-    assert cli.main(f"learn --data {once} --out {again}".split()) == 0
-    assert results_of(again) == results_of(once)
-    assert summary_of(again)["learning_steps"] == 139
+    assert cli.main(f"learn {words} --out {log_run}".split()) == 0
+    assert cli.main(f"learn --data {log_run} --out {replay}".split()) == 0
+    assert results_of(replay) == results_of(log_run)
+    assert summary_of(replay)["learning_steps"] == 139
 
 
 def test_each_pass_over_a_recording_begins_with_a_gap_and_ends_where_it_shall(

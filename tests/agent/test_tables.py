@@ -571,8 +571,8 @@ def test_a_log_that_is_too_short_or_has_no_two_consecutive_rows_is_refused() -> 
 
 def test_a_question_whose_return_cannot_be_computed_is_learned_and_not_scored() -> None:
     """Beside one that is: its score is that of it alone, and each of the others has its reason."""
-    known = GVF("known", Behaviour(), Channel(1), 0.5)
-    others = [
+    scorable = GVF("known", Behaviour(), Channel(1), 0.5)
+    further_questions = [
         GVF("f", Behaviour(), lambda o, t: 0.0, 0.5),
         GVF("g", Behaviour(), Channel(0), lambda o, t: 0.5),
         GVF("z", Behaviour(), Channel(0), 0.5, outcome=1.0),
@@ -584,8 +584,8 @@ def test_a_question_whose_return_cannot_be_computed_is_learned_and_not_scored() 
         horde.predict = lambda *_: np.full(len(questions), 0.5)
         return learn_and_score(stream, StreamLearner(horde, FACE), passes=1)
 
-    score = score_of([*others, known])
-    alone = score_of([known])
+    score = score_of([*further_questions, scorable])
+    alone = score_of([scorable])
     assert score.n_scored.tolist() == [0, 0, 0, alone.n_scored[0]]
     assert np.isnan(score.nmsre[:3]).all()
     assert score.nmsre[3] == alone.nmsre[0]
