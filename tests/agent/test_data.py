@@ -626,11 +626,9 @@ def test_each_pass_over_a_recording_begins_with_a_gap_and_ends_where_it_shall(
     passes = np.concatenate([part.rows for part in Recording(path, extent, passes=3)])
     assert passes["step"].tolist() == [*range(7), *range(6, 13), *range(12, 19)]
     assert np.flatnonzero(passes["flags"] & Flag.GAP).tolist() == [7, 14]
-    since = Recording(path, extent, passes=3, since=9)
-    assert (
-        np.concatenate([part.rows for part in since])["step"].tolist()
-        == passes["step"][9:].tolist()
-    )
+    resumed = Recording(path, extent, passes=3, since=9)
+    rows = np.concatenate([part.rows for part in resumed])
+    assert rows["step"].tolist() == passes["step"][9:].tolist()
 
 
 def test_late_rows_of_a_log_follow_a_gap_from_one_and_a_half_periods_on() -> None:
