@@ -471,7 +471,7 @@ class StreamLearner:
         """Learn from the transition to a row, unless that was done (`is_observed`), and store its action.
 
         Every row of any stream comes here, of a life as of a recording. Frames within a drive are
-        skipped. `tiles` are those of its observation, from `encode`; None to encode it here.
+        skipped. `tiles` are those of its observation, (n_active,), from `encode`; None to encode it.
         """
         if row.robot != self.robot:
             self.select_robot(row.robot)
