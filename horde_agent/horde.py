@@ -798,7 +798,8 @@ class Horde:
     def _mark_diverged(self, demon: int) -> None:
         """Mark a demon as diverged: its weights are zero from now on, and so is its prediction."""
         self._engine.mark_diverged(demon)
-        self._readout.mark_diverged(demon)
+        for part in self._parts.values():
+            part.mark_diverged(demon)
 
     def _mark_all_diverged(self, reasons: dict[int, str], step: int) -> None:
         """Mark demons, and those about a policy that one of them finds, as diverged; keep each one's first reason."""

@@ -247,11 +247,6 @@ class Readout:
         self.following.set_sums(reading_sums)
         self.write_references()
 
-    def mark_diverged(self, demon: int) -> None:
-        """Add nothing to the predictions of a demon that diverged."""
-        for part in self.parts.values():
-            part.mark_diverged(demon)
-
     def carry_over(self, before: Readout, earlier: Earlier, n_steps: int) -> None:
         """Continue what remaining demons have `before`, at learning step `n_steps`."""
         if self.averages is not None and before.averages is not None:

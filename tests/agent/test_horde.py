@@ -53,6 +53,19 @@ def test_a_termination_ends_the_return_and_the_stream() -> None:
         horde.learn(0, 1.0, o, tiles)
 
 
+def test_the_selected_stream_is_restored_even_if_none_has_begun() -> None:
+    """Stream 0 has ended and stream 2 not begun: a Horde that forgot the selection would go on in stream 0."""
+    horde = make([ask("a")])
+    horde.begin(SEEN, T)
+    horde.learn(0, 1.0, SEEN, T, terminated=True)
+    horde.select_stream(2)
+    twin = make([ask("a")])
+    twin.restore(horde.state())
+    assert twin.stream == 2
+    with pytest.raises(RuntimeError, match="begin"):
+        twin.learn(0, 1.0, SEEN, T)
+
+
 def test_the_hash_is_that_of_theta_then_w() -> None:
     horde = after(60, make([ask("a", ConstantAction(0, N_ACTIONS)), ask("b")], dtype="float32"))
     theta, w = horde.weights()

@@ -339,6 +339,33 @@ def test_streams_are_saved_with_their_readings() -> None:
     np.testing.assert_array_equal(horde.predictions, twin.predictions)
 
 
+@pytest.mark.parametrize("engine", ["plain", "span"])
+def test_a_demon_added_in_a_second_stream_keeps_the_means_of_the_streams_apart(engine: Any) -> None:
+    """The first one with an offset, added in stream 1: in stream 0, 10 lower, it has read nothing yet.
+
+    With the mean of stream 1 there, all deviations would be near -10, and the share would be near 1.
+    """
+    new = [ask("new", BEHAVIOUR, Channel(1), 0.8, offset="reading")]
+    horde = make([ask("old", BEHAVIOUR, Channel(0), 0.8, offset=0.0)], engine)
+    alone = make(new, engine)
+    rng = np.random.default_rng(4)
+    horde.select_stream(1)
+    alone.select_stream(1)
+    horde.begin(np.zeros(4), TILES)
+    horde.add(new)
+    alone.begin(np.zeros(4), TILES)
+    for stream, level in ((1, 10.0), (0, 0.0), (1, 10.0)):
+        for one in (horde, alone):
+            one.select_stream(stream)
+            one.begin(np.full(4, level), TILES)
+        for _ in range(40):
+            reading = level + 0.1 * rng.normal(size=4)
+            for one in (horde, alone):
+                one.learn(0, 1.0, reading, TILES)
+    assert alone.reading_shares[0] < 0.5
+    np.testing.assert_allclose(horde.reading_shares[1:], alone.reading_shares, rtol=1e-12)
+
+
 def test_a_demon_that_diverged_predicts_zero() -> None:
     questions = [*followers(), ask("beyond", BEHAVIOUR, Channel(3), 0.5)]
     horde = following(questions, dtype="float32")
