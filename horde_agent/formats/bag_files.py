@@ -141,7 +141,7 @@ class Bag:
         for name in names:
             self._refuse_mixture(name)
         files = [file for file in self._files if not file.topics.keys().isdisjoint(names)]
-        files.sort(key=lambda file: file.start_ns)
+        files.sort(key=lambda file: file.contents.start_ns)
         parts = [file.messages(names) for file in files]
         if any(_repeat(*pair, names) for pair in combinations(files, 2)):
             yield from chain.from_iterable(parts)
@@ -182,14 +182,12 @@ class _BagFile:
         self._packed = folder or reader
         self.cut = ""
         try:
-            contents = reader.contents()
+            self.contents = reader.contents()
         except Damage as error:
-            contents = Contents({}, 0, 0, str(error))
-        self.topics = contents.topics
-        self.start_ns = contents.start_ns
-        self.end_ns = contents.end_ns
+            self.contents = Contents({}, 0, 0, str(error))
+        self.topics = self.contents.topics
         self.is_indexed = reader.is_indexed
-        self._note_damage(contents.damage)
+        self._note_damage(self.contents.damage)
         path = reader.path
         log = path.with_name(f"{path.name}-wal")
         if log.is_file() and log.stat().st_size:
@@ -237,7 +235,7 @@ def _by_name(topics: Iterable[Topic]) -> dict[str, Topic]:
 def _repeat(file: _BagFile, later: _BagFile, names: Iterable[str]) -> bool:
     """Return whether two files, of which the second begins later, hold one of some topics at the same times."""
     shared = file.topics.keys() & later.topics.keys() & set(names)
-    return bool(shared) and later.start_ns < file.end_ns - REORDERED_NS
+    return bool(shared) and later.contents.start_ns < file.contents.end_ns - REORDERED_NS
 
 
 def is_bag(path: Path) -> bool:

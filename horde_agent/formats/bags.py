@@ -44,13 +44,20 @@ from horde_agent.formats.bag_rows import (
     Losses,
     Resampler,
 )
-from horde_agent.formats.columns import ESTIMATE, OF_EPISODES, TRANSITION, Columns, tables_in
+from horde_agent.formats.columns import (
+    ESTIMATE,
+    OF_EPISODES,
+    TRANSITION,
+    Columns,
+    read_columns_file,
+    tables_in,
+)
 from horde_agent.formats.format import Format
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
 from horde_agent.record import READ_FIELDS
 from horde_agent.refusals import BadInput
-from horde_agent.types import Floats, parsed_toml, real_number
+from horde_agent.types import Floats, real_number
 
 LOG = "log"
 STAMP = "stamp"
@@ -160,7 +167,7 @@ def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) ->
             f"a bag needs --columns FILE.toml, which names its topics and fields: `horde columns {path} > "
             "columns.toml` writes one"
         )
-    plan = read_plan(columns)
+    plan = read_columns_file(columns, lambda table: _PlanReader(table).plan())
     if is_log:
         plan = plan._replace(columns=plan.columns.as_log(), action=())
     bag = open_bag(path)
@@ -168,14 +175,6 @@ def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) ->
 
 
 # ---- the columns file ------------------------------------------------------------------------------------------------
-
-
-def read_plan(file: Path) -> BagPlan:
-    """Return the plan of a columns file; raise BadInput if it is invalid."""
-    try:
-        return _PlanReader(parsed_toml(file.read_text(encoding="utf-8-sig"))).plan()
-    except (OSError, TypeError, ValueError) as error:
-        raise BadInput(f"the columns in {file} cannot be read: {error}") from None
 
 
 class _PlanReader:

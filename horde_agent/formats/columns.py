@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from horde_agent.formats.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.record import READ_FIELDS
@@ -15,6 +15,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.toml import toml_value, typed
 from horde_agent.types import parsed_toml, real_number
 
+_T = TypeVar("_T")
 ESTIMATE = "estimate"
 REWARD_NAMES = ("reward", "rewards", "r")
 """Usual names of a reward, in lower case."""
@@ -417,13 +418,9 @@ class Columns:
             base: Columns of a data set that describes itself.
             is_log: Whether actions are ignored, and rows without a number dropped.
         """
-        table = {}
-        try:
-            if file is not None:
-                table = parsed_toml(file.read_text(encoding="utf-8-sig"))
-            columns = cls.of(table, base)
-        except (OSError, TypeError, ValueError) as error:
-            raise BadInput(f"the columns in {file} cannot be read: {error}") from None
+        columns = base or cls()
+        if file is not None:
+            columns = read_columns_file(file, lambda table: cls.of(table, base))
         if is_log:
             return columns.as_log()
         return columns
@@ -452,6 +449,14 @@ class Columns:
             except ValueError as error:
                 raise BadInput(f"{key} {error}") from None
         return (base or cls()).with_keys(**keys)
+
+
+def read_columns_file(file: Path, parse: Callable[[dict[str, Any]], _T]) -> _T:
+    """Return what `parse` makes of the tables in a TOML file; raise BadInput if it cannot be read, or is invalid."""
+    try:
+        return parse(parsed_toml(file.read_text(encoding="utf-8-sig")))
+    except (OSError, TypeError, ValueError) as error:
+        raise BadInput(f"the columns in {file} cannot be read: {error}") from None
 
 
 @cache
@@ -506,11 +511,6 @@ def unscaled(columns: Sequence[tuple[str, str]]) -> list[ChannelColumn]:
     ]
 
 
-def default_layout(n: int) -> str:
-    """Return the layout of `TileCoder.default` for n channels of the group "obs"; other groups have no tiles."""
-    return _default_tilings("obs", n)
-
-
 def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
     """Return a layout with the default tilings for each group of channels that belong to rows; None for the default.
 
@@ -538,12 +538,12 @@ def layout_without_transitions(columns: Sequence[ChannelColumn]) -> str | None:
             name = toml_value(group)
             tables.append(f"[[tiling]]\ngroup = {name}\nintervals = [{n_tiles}]\ntilings = 1\n")
             continue
-        tables.append(_default_tilings(group, groups.count(group)))
+        tables.append(default_tilings(group, groups.count(group)))
     return "".join(tables)
 
 
-def _default_tilings(group: str, n_channels: int) -> str:
-    """Return the tables of the default tilings of a group, with pairs of neighbours if it has several channels."""
+def default_tilings(group: str, n_channels: int) -> str:
+    """Return the tilings of a group as in `TileCoder.default`, with pairs of neighbours if it has several channels."""
     name = toml_value(group)
     layout = f"[[tiling]]\ngroup = {name}\nintervals = [8]\ntilings = 8\n"
     if n_channels > 1:

@@ -29,7 +29,7 @@ from horde_agent.formats.columns import (
     SHIFTS,
     ChannelColumn,
     Columns,
-    default_layout,
+    default_tilings,
     unscaled,
 )
 from horde_agent.formats.format import Format
@@ -198,7 +198,7 @@ def _columns_of(features: Mapping[str, _Feature], fps: float) -> Columns:
         if "b" in features:
             numbers.append(("b", "b"))
         channel += unscaled(numbers)
-    columns = Columns(tuple(channel), tile_layout=default_layout(len(names)))
+    columns = Columns(tuple(channel), tile_layout=default_tilings("obs", len(names)))
     return columns.with_keys(period_s=1.0 / fps, **keys)
 
 

@@ -34,7 +34,7 @@ from horde_agent.formats.columns import (
     ChannelColumn,
     Columns,
     bound_of,
-    default_layout,
+    default_tilings,
     unscaled,
 )
 from horde_agent.formats.format import Format
@@ -182,7 +182,7 @@ def _columns_of(data: Any, where: str) -> Columns:
         for i in range(n)
     ]
     channels.append(ChannelColumn("reward", "reward", "reward"))
-    layout = default_layout(n)
+    layout = default_tilings("obs", n)
     first = None
     if data.total_episodes:
         first = next(iter(data.iterate_episodes([0])), None)

@@ -409,14 +409,14 @@ class Table:
 
     def _are_truncated_alone(self, part: Part, are_both: Bools) -> Bools:
         """Return which rows with both marks did not terminate; raise BadInput if the columns do not say it."""
-        both = self.columns.episodes.both
-        if both is None and are_both.any():
+        ending = self.columns.episodes.both
+        if ending is None and are_both.any():
             must = (
                 f'marks a row that is terminated, too: write both = "{TRUNCATED}" if `terminated` is true at any end '
                 f'of an episode, as a done, or "{TERMINATED}" if its last state is terminal'
             )
             part.check(~are_both, self.columns.others["truncated"], must)
-        return are_both & (both == TRUNCATED)
+        return are_both & (ending == TRUNCATED)
 
     def _ends(self, part: Part, following: Part | None, previous: _RowBefore) -> Bools:
         """Return the last rows of episodes by their numbers and counters, and of the table, shape (n_rows,)."""
