@@ -88,7 +88,6 @@ SEAMS = {
     "_banner": "a robot that has no console",
     "_drive": "a robot that ignores its drive commands; the body of a benchmark",
     "_bytes": "what is left in the robot's ring of bytes",
-    "_own": "whether the robot moves by itself",
     "_link": "the link of a body, which a test loses or reads from",
     "_port": "the port of this link",
     "_keep_alive": "whether this link still repeats a command",

@@ -74,7 +74,7 @@ def test_bytes_are_commands_and_their_operands_across_writes(
     for byte in data:
         firmware.receive(bytes([byte]))
     ticks(firmware, 10)
-    assert (firmware.mode, firmware.requested, firmware._own_drive) == (mode, requested, None)
+    assert (firmware.mode, firmware.requested, firmware.own_drive) == (mode, requested, None)
 
 
 def test_it_never_stops_by_itself(firmware: Firmware) -> None:

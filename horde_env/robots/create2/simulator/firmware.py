@@ -118,7 +118,7 @@ class Firmware(Saved):
         self._answers: list[int] = []
         self._stream: tuple[int, ...] = ()
         self._is_streaming = False
-        self._own_drive: OwnDrive | None = None
+        self.own_drive: OwnDrive | None = None  # while it docks or cleans
         self._travel = [0.0, 0.0]
         self._idle_s = 0.0
         self._was_docked = self.machine.is_docked
@@ -160,10 +160,10 @@ class Firmware(Saved):
             return
         self.machine.press(BUTTONS[button])
         if self.mode == PASSIVE:
-            if self._own_drive is None:
-                self._own_drive = OwnDrive(to_dock=button == "dock")
+            if self.own_drive is None:
+                self.own_drive = OwnDrive(to_dock=button == "dock")
             else:
-                self._own_drive = None
+                self.own_drive = None
 
     def rouse(self) -> None:
         """Wake a sleeping robot up, on its dock too, in Off."""
@@ -191,8 +191,8 @@ class Firmware(Saved):
     def save(self) -> State:
         """Return the program's state, without the machine's and the generator's."""
         own_drive = None
-        if self._own_drive is not None:
-            own_drive = self._own_drive.save()
+        if self.own_drive is not None:
+            own_drive = self.own_drive.save()
         program = {
             "extra": self.extra.hex(),
             "requested": self.requested,
@@ -215,9 +215,9 @@ class Firmware(Saved):
         self._pending = bytearray.fromhex(program["pending"])
         self._answers = program["answers"]
         self._stream = tuple(program["stream"])
-        self._own_drive = None
+        self.own_drive = None
         if program["own_drive"] is not None:
-            self._own_drive = OwnDrive.restored(program["own_drive"])
+            self.own_drive = OwnDrive.restored(program["own_drive"])
         self._texts = deque((tick, bytes.fromhex(message)) for tick, message in program["texts"])
 
     # ---- input -------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Firmware(Saved):
                 self._stream = ()
         elif opcode in OWN:
             self.enter(PASSIVE)
-            self._own_drive = OwnDrive(to_dock=opcode == Op.DOCK)
+            self.own_drive = OwnDrive(to_dock=opcode == Op.DOCK)
         elif opcode in DRIVING:
             self._drive(opcode, operands)
         elif opcode in (Op.SENSORS, Op.QUERY_LIST):
@@ -291,7 +291,7 @@ class Firmware(Saved):
             self.requested = (0, 0)
             self.velocity_radius = (0, 0)
         self.mode = mode
-        self._own_drive = None
+        self.own_drive = None
         self._idle_s = 0.0
         self._was_docked = self._was_docked and mode != SAFE  # a powered dock ends Safe at once
 
@@ -329,7 +329,7 @@ class Firmware(Saved):
         )
         self._travel[0] += float(machine.state[COUNT_L] - left_count)
         self._travel[1] += float(machine.state[COUNT_R] - right_count)
-        if self.mode == PASSIVE and not self.is_asleep and self._own_drive is None:
+        if self.mode == PASSIVE and not self.is_asleep and self.own_drive is None:
             self._idle_s += TICK_S
             if self._idle_s >= SLEEP_S and not machine.is_docked and not self._is_streaming:
                 self.fall_asleep()
@@ -340,7 +340,7 @@ class Firmware(Saved):
         while n_run < n:
             # Its own drive decides in each tick
             m = 1
-            if self._own_drive is None:
+            if self.own_drive is None:
                 m = n - n_run
             mode = self.machine.run(m, (*self._wheels(), self.mode, self._was_docked), raw[n_run:])
             self.n_cycles = self.n_cycles + m
@@ -351,8 +351,8 @@ class Firmware(Saved):
 
     def _wheels(self) -> tuple[float, float]:
         """Return the requests of the wheels in the next tick, left and right, m/s."""
-        if self._own_drive is not None and self.mode == PASSIVE:
-            return self._own_drive.wheels(self.machine, self._rng)
+        if self.own_drive is not None and self.mode == PASSIVE:
+            return self.own_drive.wheels(self.machine, self._rng)
         right, left_mps = (1e-3 * speed for speed in self.requested)
         if self.mode in (SAFE, FULL):
             return (left_mps, right)

@@ -77,26 +77,26 @@ class Receiver:
 
     def controls(self) -> list[Control]:
         """Read the complete control packets and return them in order."""
-        found: list[Control] = []
+        controls: list[Control] = []
         while True:
             if self._awaits_leds:
                 if self._n_counted() < LEDS_SIZE:
-                    return found
+                    return controls
                 self._read(LEDS_SIZE)
                 self._awaits_leds = False
             elif self._n_header < len(HEADER):
                 if not self._bytes:
-                    return found
+                    return controls
                 continues = self._read(1)[0] == HEADER[self._n_header]
                 if continues:
                     self._n_header += 1
                 else:
                     self._n_header = 0
             elif self._n_counted() < BODY_SIZE:
-                return found
+                return controls
             else:
                 control = decode_control(self._read(BODY_SIZE))
-                found.append(control)
+                controls.append(control)
                 self._n_header = 0
                 self._awaits_leds = control.led_mode == LED_CUSTOM
 
