@@ -31,8 +31,8 @@ class Spread(NamedTuple):
 
     Attributes:
         mean: Mean return mu, shape (n,); that of the measured terms if no return has an end.
-        variance: Variance of the returns, shape (n,); NaN without one, or if more than 5 % of the
-            return lie beyond the measured terms in the mean.
+        variance: Variance of the returns, shape (n,); NaN without two returns, or if more than 5 % of
+            the return lie beyond the measured terms in the mean.
         is_constant: Whether the returns do not vary beyond rounding, shape (n,).
     """
 
@@ -99,7 +99,7 @@ class ReturnMoments:
         np.divide(self._terms, measured, out=mean, where=measured > 0.0)
         squares = self._terms_squares + mean * (2.0 * self._products + mean * self._share_squares)
         variance: Floats = np.full(len(mean), np.nan)
-        is_measured = (self.n > 0) & (self._share <= NEGLIGIBLE_SHARE)
+        is_measured = (self.n >= 2) & (self._share <= NEGLIGIBLE_SHARE)
         np.divide(np.maximum(squares, 0.0), self.n, out=variance, where=is_measured)
         # The two parts of a return that does not vary, if its measured share does, cancel each other
         parts = (self._terms_squares + mean**2 * self._share_squares) / np.maximum(self.n, 1)

@@ -176,13 +176,13 @@ class ReturnErrors:
 
         It is NaN before two tests, and of the `diverged` demons.
         """
-        nmsre = np.where(self.moments.n >= 2, self.moments.normalise(self._trace), np.nan)
+        nmsre = self.moments.normalise(self._trace)
         nmsre[list(diverged)] = np.nan
         return nmsre
 
     def online_variance(self) -> Floats:
         """Return the variance of each demon's returns so far, shape (n_demons,); nan before 2 tests."""
-        return np.where(self.moments.n >= 2, self.moments.spread().variance, np.nan)
+        return self.moments.spread().variance
 
     def online_median(self, diverged: Collection[int] = ()) -> float:
         """Return the median of `online` without the `diverged` demons; nan while no demon was tested twice."""

@@ -69,17 +69,16 @@ class PolicyScores:
 
     @property
     def variance(self) -> Floats:
-        """Variance of each question's returns, shape (n,); NaN if there are none, or the horizon is too short."""
+        """Variance of each question's returns, (n,); NaN without two of them, or if the horizon is too short."""
         return self.moments.spread().variance
 
     def last_nmsre(self) -> Floats:
         """Return the last two-pass NMSRE, shape (n,); NaN where tested fewer than two times."""
-        return np.where(self.n_tests >= 2, self.moments.normalise(self.trace), np.nan)
+        return self.moments.normalise(self.trace)
 
     def last_persistence_nmsre(self) -> Floats:
         """Return that of "the present reading lasts", shape (n,)."""
-        nmsre = self.moments.normalise(self.persistence_trace)
-        return np.where(self.n_tests >= 2, nmsre, np.nan)
+        return self.moments.normalise(self.persistence_trace)
 
 
 def policy_scores(table: ExcursionTable) -> list[PolicyScores]:

@@ -139,6 +139,9 @@ def test_nmsre_by_hand(
     assert errors.n_tests.tolist() == n_tests
     np.testing.assert_array_equal(errors.nmsre(), scores)
     np.testing.assert_array_equal(errors.latest_mean, np.mean(scores[:2]))
+    (course,) = policy_scores(errors.table)
+    assert np.isnan(course.variance).tolist() == [n < 2 for n in n_tests[:2]]
+    np.testing.assert_array_equal(course.variance, errors.online_variance()[:2])
 
 
 def test_persistence_is_scored_on_the_same_tests_and_the_mean_where_no_channel_is_summed() -> None:
