@@ -148,6 +148,20 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
     assert differences(run, whole) == []
 
 
+@pytest.mark.slow
+def test_a_damaged_newest_snapshot_ends_no_life_that_resumes_from_the_one_before(
+    sharded: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last snapshot of the resumed life stands beside the damaged one, whose shards are unknown."""
+    run = Path(shutil.copytree(sharded, tmp_path / "run"))
+    (run / "summary.json").unlink()
+    flip(max(run.glob("checkpoint/*/manifest.json")), -1)
+    assert horde(f"resume {run}") == 0
+    assert "using the previous snapshot" in capsys.readouterr().err
+    assert differences(run, whole) == []
+    assert left_over() == []
+
+
 def test_missing_tables_are_learned_again_without_a_cluster(
     sharded: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,7 +223,12 @@ class SnapshotWriter(LifeHooks):
 
 
 def _entry(paths: Iterable[Path]) -> int:
-    """Return the stream entry of the oldest of these snapshots of shards; 0 if it is unknown."""
-    return min(
-        (int(snapshots.read_manifest(path)["facts"].get("entry", 0)) for path in paths), default=0
-    )
+    """Return the stream entry of the oldest of these snapshots of shards; 0 if that of one is unknown."""
+    entries = []
+    for path in paths:
+        try:
+            facts = snapshots.read_manifest(path)["facts"]
+        except (snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother):
+            return 0
+        entries.append(int(facts.get("entry", 0)))
+    return min(entries, default=0)
