@@ -1319,7 +1319,7 @@ def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> Non
     of_rows = learn_from(
         rows["observation"],
         rows["action"],
-        action_names=table.columns.actions,
+        action_names=table.columns.actions.actions,
         questions=question,
         channels=[channel.name for channel in channels],
         ranges=[[channel.low, channel.high] for channel in channels],
