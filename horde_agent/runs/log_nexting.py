@@ -163,10 +163,8 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
             actual = returns.terms[at, i] + remainder[at, i]
             pieces.append(np.column_stack([k + at, predictions[at, i], actual]))
         k += part.n_rows
-    is_scored = held_out.n >= 2
     nmsre = {
-        name: held_out.normalise(np.where(is_scored, total / np.maximum(held_out.n, 1), np.nan))
-        for name, total in sums.items()
+        name: held_out.normalise(total / np.maximum(held_out.n, 1)) for name, total in sums.items()
     }
     spread = held_out.spread()
     return Holdout(
@@ -176,8 +174,8 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
         n_scored=held_out.n,
         channel=channel,
         gamma=gamma,
-        variance=np.where(is_scored, spread.variance, np.nan),
-        is_constant=is_scored & spread.is_constant,
+        variance=spread.variance,
+        is_constant=spread.is_constant,
         nmsre=nmsre["demons"],
         nmsre_of_mean=nmsre["mean"],
         nmsre_of_persistence=nmsre["persistence"],
