@@ -401,18 +401,25 @@ PACKERS = {"gz": gzip.compress, "bz2": bz2.compress}
 
 
 @pytest.mark.parametrize(
-    ("start", "kind"),
-    [("x,y\n1,", "gz"), ("x,y\n", "gz"), ('1,"', "gz"), ("", "gz"), ("x\n" * 9, "bz2")],
+    ("start", "kind", "limit"),
+    [
+        ("x,y\n1,", "gz", 1 << 24),
+        ("x,y\n", "gz", 1 << 22),
+        ('1,"', "gz", 1 << 22),
+        ("", "gz", 1 << 22),
+        ("x\n" * 9, "bz2", 1 << 22),
+    ],
 )
 def test_a_line_without_end_is_refused_before_it_is_read(
-    start: str, kind: str, tmp_path: Path
+    start: str, kind: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of some kB holds a line of 640 MB: it is refused after 16 million characters."""
+    """A file of some kB holds a line of 640 MB: it is refused after 16 million characters, or a lower limit."""
+    monkeypatch.setattr(csv_format, "MOST_BYTES", limit)
     pack = PACKERS[kind]
     file = tmp_path / f"x.csv.{kind}"
     file.write_bytes(pack(start.encode()) + 320 * pack(b"1" * 2_000_000))
     began = time.process_time()
-    with pytest.raises(BadInput, match="has a row of more than 16,777,216 bytes, so it is"):
+    with pytest.raises(BadInput, match=f"has a row of more than {limit:,} bytes, so it is"):
         rows_in(file)
     assert time.process_time() - began < 2.0
     assert cli.main(["columns", str(file)]) == 2
