@@ -186,6 +186,7 @@ class _BagFile:
         except Damage as error:
             self.contents = Contents({}, 0, 0, str(error))
         self.topics = self.contents.topics
+        self.n_messages = sum(topic.n_messages for topic in self.topics.values())
         self.is_indexed = reader.is_indexed
         self._note_damage(self.contents.damage)
         path = reader.path
@@ -214,6 +215,10 @@ class _BagFile:
         except Damage as error:
             self._note_damage(str(error))
             return
+        self.note_lack(n_read, n_expected)
+
+    def note_lack(self, n_read: int, n_expected: int) -> None:
+        """Note if fewer messages were read than were counted."""
         if n_read < n_expected:
             self.cut = (
                 f"{self._packed.path.name} lacks {n_expected - n_read:,} of the {n_expected:,} messages that it "
@@ -269,11 +274,14 @@ def _files_of(path: Path, reasons: list[str]) -> Iterator[_BagFile]:
     bags = _bags_in(path)
     if (path / _METADATA).is_file():
         folder = _Ros(path)
-        reasons.append(_BagFile(folder).cut)
+        whole = _BagFile(folder)
         if folder.compression:
-            for file in folder.unpacked_files:
-                yield _BagFile(_reader(file), folder)
+            files = [_BagFile(_reader(file), folder) for file in folder.unpacked_files]
+            yield from files
+            whole.note_lack(sum(file.n_messages for file in files), whole.n_messages)
+            reasons.append(whole.cut)
             return
+        reasons.append(whole.cut)
     elif all(bag.suffix.lower() == ".db3" for bag in bags):
         reasons.append(f"{_METADATA} is missing, so its recorder was not closed")
     for bag in bags:

@@ -1154,6 +1154,18 @@ def test_a_file_with_fewer_messages_than_it_counts_is_damage(tmp_path: Path) -> 
     assert "lacks 1 of the 201 messages that it counts" in opened.cut
 
 
+def test_a_compressed_folder_with_fewer_messages_than_it_counts_is_damage(tmp_path: Path) -> None:
+    """As if a part of its file were lost."""
+    folder = write_sqlite(tmp_path, numbers_only(6.0), compression="FILE")
+    metadata = folder / "metadata.yaml"
+    text = metadata.read_text()
+    for count in ("186", "120"):  # of all messages, and of /odom
+        assert text.count(f"message_count: {count}\n") >= 1
+        text = text.replace(f"message_count: {count}\n", f"message_count: {int(count) + 1}\n", 1)
+    metadata.write_text(text)
+    assert "lacks 1 of the 187 messages that it counts" in open_bag(folder).cut
+
+
 def test_a_cell_of_another_type_is_damage(tmp_path: Path) -> None:
     """SQLite stores any type in any column."""
     folder = write_sqlite(tmp_path, numbers_only(6.0))
