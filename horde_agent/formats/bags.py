@@ -49,7 +49,9 @@ from horde_agent.formats.columns import (
     OF_EPISODES,
     TRANSITION,
     Columns,
+    numbers_in,
     read_columns_file,
+    refuse_unknown,
     tables_in,
 )
 from horde_agent.formats.format import Format
@@ -260,11 +262,7 @@ class _PlanReader:
         """Add the field of a topic, of the row's action if so, and return the name of its column."""
         if not isinstance(source, dict):
             raise BadInput(f'{key} must be {{ topic = "/name", field = "name" }}, not {source!r}')
-        unknown = sorted(set(source) - set(_SOURCE_KEYS))
-        if unknown:
-            raise BadInput(
-                f"{key} has an unknown key {unknown[0]!r}: choose {', '.join(_SOURCE_KEYS)}"
-            )
+        refuse_unknown(key, source, _SOURCE_KEYS)
         for name in ("topic", "field"):
             if not isinstance(source.get(name), str):
                 raise BadInput(f"{key} needs a {name}, a text")
@@ -300,8 +298,7 @@ class _PlanReader:
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a table with a topic and a field by key; raise ValueError if one is none."""
-    keys = [key for key in ("max_age_s", "infinite", "too_near") if key in table]
-    numbers = {key: real_number(key, table[key]) for key in keys}
+    numbers = numbers_in(table, ("max_age_s", "infinite", "too_near"))
     if not 0.0 < numbers.get("max_age_s", 1.0) < math.inf:
         raise BadInput(f"max_age_s must be > 0, not {numbers['max_age_s']}")
     return numbers

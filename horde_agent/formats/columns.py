@@ -565,12 +565,20 @@ def tables_in(value: Any) -> list[dict[str, Any]]:
     return []
 
 
-def _channel(table: Mapping[str, Any]) -> ChannelColumn:
-    unknown = sorted(set(table) - set(ChannelColumn._fields))
+def refuse_unknown(where: str, table: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Raise BadInput if a table has other keys."""
+    unknown = sorted(set(table) - set(keys))
     if unknown:
-        raise BadInput(
-            f"[[channel]] has an unknown key {unknown[0]!r}: choose {', '.join(ChannelColumn._fields)}"
-        )
+        raise BadInput(f"{where} has an unknown key {unknown[0]!r}: choose {', '.join(keys)}")
+
+
+def numbers_in(table: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of those keys that a table has; raise ValueError if one is none."""
+    return {key: real_number(key, table[key]) for key in keys if table.get(key) is not None}
+
+
+def _channel(table: Mapping[str, Any]) -> ChannelColumn:
+    refuse_unknown("[[channel]]", table, ChannelColumn._fields)
     if not isinstance(table.get("column"), str):
         raise BadInput("each [[channel]] needs a column, a text")
     for key in ("sensor", "transition"):
@@ -580,7 +588,7 @@ def _channel(table: Mapping[str, Any]) -> ChannelColumn:
             )
     name = str(table.get("name") or table["column"])
     categories = _categories(name, table)
-    numbers = {k: real_number(k, table[k]) for k in _NUMBER_KEYS if table.get(k) is not None}
+    numbers = numbers_in(table, _NUMBER_KEYS)
     low = numbers.get("low", -math.inf)
     high = numbers.get("high", math.inf)
     if not low < high or math.isnan(numbers.get("step", 0.0)):
