@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,10 @@ _STATE = (
     "learning_steps",
     "_n_untimed",
     "_n_updates_before",
-    "_action",
-    "_b",
     "_predicted",
     "_latest",
-    "is_observed",
 )
+_OF_POSITION = ("action", "b", "is_observed")
 
 Predictions = NDArray[np.floating]
 
@@ -115,30 +113,32 @@ def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
             )
 
 
-class _PausedStream(NamedTuple):
-    """The stream of a robot whose turn it is not, between two excursions."""
+@dataclass
+class StreamPosition:
+    """How far the stream of a robot was learned from.
 
-    phase: Phase
-    action: int
-    b: float
-    test: TestExcursion | None  # of the behaviour
-    is_observed: bool
+    Attributes:
+        phase: That of the newest row.
+        action: The action taken there.
+        b: The probability with which it was drawn.
+        test: The test under way, of an excursion or of the behaviour itself.
+        is_observed: Whether the observation of the next row was passed to `observe` before the row
+            was complete, as at the end of a life's run.
+    """
+
+    phase: Phase = Phase.END
+    action: int = NO_ACTION
+    b: float = np.nan
+    test: TestExcursion | None = None
+    is_observed: bool = False
 
     def state(self) -> State:
         """Return the fields, by name."""
-        fields = {
-            "phase": np.array(int(self.phase)),
-            "action": np.array(self.action),
-            "b": np.array(self.b),
-            "is_observed": np.array(self.is_observed),
-        }
         test: State = {}
         if self.test is not None:
             test = self.test.state()
-        return fields | nested(on_policy=test)
-
-
-_NOT_BEGUN = _PausedStream(Phase.END, NO_ACTION, np.nan, None, is_observed=False)
+        fields = attributes(self, *_OF_POSITION)
+        return fields | {"phase": np.array(int(self.phase))} | nested(test=test)
 
 
 class StreamLearner:
@@ -152,8 +152,7 @@ class StreamLearner:
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         robot: Number of the robot whose stream is learned from.
-        is_observed: Whether the observation of the next row was passed to `observe` before the row
-            was complete, as at the end of a life's run.
+        position: How far it was learned from.
 
     Raises:
         ValueError: If the Horde does not fit the interface.
@@ -182,16 +181,12 @@ class StreamLearner:
         # Of deferred steps
         self._untimed_s = 0.0
         self._n_untimed = 0
-        self._phase = Phase.END
-        self._action = NO_ACTION
-        self._b = np.nan
-        self.is_observed = False
-        self._test: TestExcursion | None = None  # of the excursion, or of the behaviour itself
         self._latest: Observation = np.zeros(len(interface.channels), dtype=np.float32)
         # At the latest observation of an excursion
         self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
-        self._others: dict[int, _PausedStream] = {}  # by number of the robot
+        self.position = StreamPosition()
+        self._positions = {0: self.position}  # by number of the robot
         self._index_demons()
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
@@ -207,7 +202,7 @@ class StreamLearner:
 
     def _index_demons(self) -> None:
         self._names = self.horde.names
-        self._position = {name: i for i, name in enumerate(self._names)}
+        self._index = {name: i for i, name in enumerate(self._names)}
         feedback = self.interface.feedback
         self._fed_back = None
         if feedback is not None:
@@ -215,12 +210,9 @@ class StreamLearner:
 
     def rearrange(self, old_index: Integers) -> None:
         """Continue after demons were added or removed; `old_index`, (n_demons,), is as in `DemonMapping`."""
-        positions = new_positions(old_index, self.errors.n_demons)
-        self._test = _rearranged(self._test, positions)
-        self._others = {
-            robot: stream._replace(test=_rearranged(stream.test, positions))
-            for robot, stream in self._others.items()
-        }
+        new_index = new_positions(old_index, self.errors.n_demons)
+        for position in self._positions.values():
+            position.test = _rearranged(position.test, new_index)
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
@@ -261,47 +253,34 @@ class StreamLearner:
     @property
     def phase(self) -> Phase:
         """The phase of the newest observation."""
-        return self._phase
+        return self.position.phase
 
     def state(self) -> State:
         """Return everything that later learning and scores depend on, the Horde's state included."""
-        counters = attributes(self, *_STATE)
-        counters |= {"phase": np.array(int(self._phase))}
-        counters |= streams_state(
-            self.robot, {robot: stream.state() for robot, stream in self._others.items()}
+        streams = {robot: position.state() for robot, position in self._positions.items()}
+        return nested(
+            horde=self.horde.state(),
+            errors=self.errors.state(),
+            counts=attributes(self, *_STATE),
+            streams=streams_state(self.robot, streams),
         )
-        test = {self._kind_of_test: {} if self._test is None else self._test.state()}
-        return nested(horde=self.horde.state(), errors=self.errors.state(), **test, counts=counters)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
-        counters = inner(state, "counts")
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
-        put_back(self, counters, *_STATE)
-        self._phase = Phase(int(counters["phase"]))
-        self._test = self._restored(inner(state, self._kind_of_test))
-        self.robot, other_streams = restored_streams(counters)
-        for robot, fields in other_streams.items():
-            self._others[robot] = _PausedStream(
-                phase=Phase(int(fields["phase"])),
-                action=int(fields["action"]),
-                b=float(fields["b"]),
-                is_observed=bool(fields["is_observed"]),
-                test=self._restored(inner(fields, "on_policy")),
-            )
-
-    @property
-    def _kind_of_test(self) -> str:
-        if self._phase is Phase.EXCURSION:
-            return "test"
-        return "on_policy"
-
-    def _restored(self, test: State) -> TestExcursion | None:
-        context = self.errors.policies, self.horde.questions, self.horizon
-        if test:
-            return TestExcursion.restored(test, *context)
-        return None
+        put_back(self, inner(state, "counts"), *_STATE)
+        self.robot, streams = restored_streams(inner(state, "streams"))
+        for robot, fields in streams.items():
+            position = StreamPosition(phase=Phase(int(fields["phase"])))
+            put_back(position, fields, *_OF_POSITION)
+            test = inner(fields, "test")
+            if test:
+                position.test = TestExcursion.restored(
+                    test, self.errors.policies, self.horde.questions, self.horizon
+                )
+            self._positions[robot] = position
+        self.position = self._positions[self.robot]
 
     @property
     def n_updated(self) -> int:
@@ -340,10 +319,10 @@ class StreamLearner:
         if (
             self._fed_back is None
             or flags & ENDS_TEST
-            or self._phase not in (Phase.BEHAVE, Phase.EXCURSION)
+            or self.position.phase not in (Phase.BEHAVE, Phase.EXCURSION)
         ):
             return self._encode_first(observation)
-        if self._phase is Phase.BEHAVE:
+        if self.position.phase is Phase.BEHAVE:
             if flags & BROKEN:
                 return self._encode_first(observation)
             return self.interface.encode(observation, self.predictions[self._fed_back])
@@ -366,7 +345,7 @@ class StreamLearner:
         None to encode it here. `reward` is that of the transition, NaN if unknown. Raise
         RuntimeError if demons were added or removed without `rearrange`.
         """
-        self.is_observed = True
+        self.position.is_observed = True
         if self.horde.names is not self._names:
             raise RuntimeError(
                 "demons were added or removed: use Life.add and Life.remove, or make a new StreamLearner for this Horde"
@@ -374,7 +353,7 @@ class StreamLearner:
         if tiles is None:
             tiles = self.encode(observation, flags)
         self._latest[:] = observation
-        if self._phase is Phase.EXCURSION:
+        if self.position.phase is Phase.EXCURSION:
             if flags & Flag.GAP:
                 self._discard_test(Discard.GAP)
             elif flags & ENDS_TEST:
@@ -383,19 +362,19 @@ class StreamLearner:
             if flags & Flag.TRUNCATED:
                 self._discard_test(Discard.TRUNCATED)
             return
-        if self._phase is not Phase.BEHAVE or flags & BROKEN:
+        if self.position.phase is not Phase.BEHAVE or flags & BROKEN:
             self.catch_up()
             self.horde.begin(observation, tiles)
             if flags & ENDS_TEST:
                 self._discard_test(Discard.BEHAVIOUR)
-            if self._phase is not Phase.BEHAVE:
-                self._test = None
+            if self.position.phase is not Phase.BEHAVE:
+                self.position.test = None
             self._continue_test(observation, tiles, flags, reward)
             return
         began = time.perf_counter()
         self.horde.learn(
-            self._action,
-            self._b,
+            self.position.action,
+            self.position.b,
             observation,
             tiles,
             terminated=bool(flags & Flag.TERMINATED),
@@ -415,30 +394,31 @@ class StreamLearner:
         learning step of the behaviour, for its on-policy test. `policy` is the tag of the policy
         that an excursion follows; without one its constant action identifies it.
         """
-        if phase is not self._phase:
-            is_excursion = self._phase is Phase.EXCURSION
+        position = self.position
+        if phase is not position.phase:
+            is_excursion = position.phase is Phase.EXCURSION
             if phase is Phase.DOCK and is_excursion:
                 self._discard_test(Discard.DOCKING)
             elif phase is Phase.END and is_excursion:
                 self._discard_test(Discard.END)
             elif phase is Phase.END:
                 self._discard_test(Discard.BEHAVIOUR)
-            self._test = None
+            position.test = None
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()
                 followed = self._followed(policy, action)
-                self._test = followed and TestExcursion(
+                position.test = followed and TestExcursion(
                     followed, self._predicted, step, self.horizon, self._latest
                 )
-        is_test_due = self._test is None and self.learning_steps % self.horizon == 0
+        is_test_due = position.test is None and self.learning_steps % self.horizon == 0
         if phase is Phase.BEHAVE and is_test_due and self._tested_behaviour is not None:
-            self._test = TestExcursion(
+            position.test = TestExcursion(
                 self._tested_behaviour, self.predictions, step, self.horizon, self._latest
             )
-        self._phase = phase
-        self._action = action
-        self._b = b
-        self.is_observed = False
+        position.phase = phase
+        position.action = action
+        position.b = b
+        position.is_observed = False
 
     def select_robot(self, robot: int) -> None:
         """Continue the stream of another robot, by its number from 0; call it between two excursions.
@@ -452,20 +432,8 @@ class StreamLearner:
         self.horde.select_stream(robot)
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
-        self._others[self.robot] = _PausedStream(
-            phase=self._phase,
-            action=self._action,
-            b=self._b,
-            test=self._test,
-            is_observed=self.is_observed,
-        )
-        stream = self._others.pop(robot, _NOT_BEGUN)
-        self._phase = stream.phase
-        self._action = stream.action
-        self._b = stream.b
-        self._test = stream.test
-        self.is_observed = stream.is_observed
         self.robot = robot
+        self.position = self._positions.setdefault(robot, StreamPosition())
 
     def take_row(self, row: Row, tiles: Tiles | None = None) -> None:
         """Learn from the transition to a row, unless that was done (`is_observed`), and store its action.
@@ -475,10 +443,10 @@ class StreamLearner:
         """
         if row.robot != self.robot:
             self.select_robot(row.robot)
-        if row.phase == self._phase and row.phase in DRIVES:
-            self.is_observed = False
+        if row.phase == self.position.phase and row.phase in DRIVES:
+            self.position.is_observed = False
             return
-        if not self.is_observed:
+        if not self.position.is_observed:
             self.observe(row.observation, row.flags, tiles, reward=row.reward)
         self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
 
@@ -490,7 +458,7 @@ class StreamLearner:
         return None
 
     def _predict_one(self, name: str, observation: Observation, tiles: Tiles) -> float:
-        return float(self.horde.predict(tiles, observation)[self._position[name]])
+        return float(self.horde.predict(tiles, observation)[self._index[name]])
 
     def _continue_test(
         self, observation: Observation, tiles: Tiles, flags: int, reward: float
@@ -501,11 +469,12 @@ class StreamLearner:
         stale, a test of the behaviour ends where the next one begins, and nothing is deferred in an
         excursion.
         """
-        if self._test is None:
+        test = self.position.test
+        if test is None:
             return
         # As a Horde passes observations to the functions of questions
         exact = observation.astype(np.float64)
-        is_complete = self._test.observe(
+        is_complete = test.observe(
             exact,
             tiles,
             self._predict_one,
@@ -515,32 +484,33 @@ class StreamLearner:
         )
         if not is_complete:
             return
-        if self._test.share.any():
-            self._test.complete(self._predictions_at(observation, tiles))
-        self.errors.add(self._test, [self._position[name] for name in self.horde.diverged])
-        if self._phase is Phase.EXCURSION and self._test.is_repeated.all():
-            self.errors.discard(Discard.STALE, self._test.n_terms)
-        self._test = None
+        if test.share.any():
+            test.complete(self._predictions_at(observation, tiles))
+        self.errors.add(test, [self._index[name] for name in self.horde.diverged])
+        if self.position.phase is Phase.EXCURSION and test.is_repeated.all():
+            self.errors.discard(Discard.STALE, test.n_terms)
+        self.position.test = None
 
     def _discard_test(self, reason: Discard) -> None:
         """Discard the test under way, if there is one."""
-        if self._test is not None:
-            self.errors.discard(reason, self._test.n_terms)
-            self._test = None
+        test = self.position.test
+        if test is not None:
+            self.errors.discard(reason, test.n_terms)
+            self.position.test = None
 
     def _predictions_at(self, observation: Observation, tiles: Tiles) -> Predictions:
         """Return the predictions of all demons at the newest observation, shape (n_demons,)."""
-        if self._phase is not Phase.EXCURSION:
+        if self.position.phase is not Phase.EXCURSION:
             return self.predictions
         if self._fed_back is not None:
             return self._predicted
         return self.horde.predict(tiles, observation)
 
 
-def _rearranged(test: TestExcursion | None, positions: Integers) -> TestExcursion | None:
+def _rearranged(test: TestExcursion | None, new_index: Integers) -> TestExcursion | None:
     """Return a test of the demons that stay, given their new positions; None if it tests none of them."""
     if test is not None:
-        test.rearrange(positions)
+        test.rearrange(new_index)
     if test is not None and len(test.demons):
         return test
     return None

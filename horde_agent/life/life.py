@@ -298,7 +298,7 @@ class Life:
         if not robot_stream.has_begun:
             self._drive(Phase.CENTRE, seed=int(robot_stream.rng.integers(2**31)))
             robot_stream.has_begun = True
-            self.student.is_observed = False
+            self.student.position.is_observed = False
         if robot_stream.is_resumed:
             robot_stream.is_resumed = False
             robot_stream.flags |= Flag.RESUMED
@@ -373,7 +373,7 @@ class Life:
         self._end = self.steps + steps
         self._live()
         self._notify("at_end", self)
-        if not self.student.is_observed:
+        if not self.student.position.is_observed:
             stream = self.robot_stream
             self.student.observe(
                 stream.observation, stream.flags, self._encode(), reward=stream.reward
@@ -422,7 +422,7 @@ class Life:
             if self._worker is not None:
                 self._worker.join()
             # Without a result `close` takes the row again, as the last one
-            self.student.is_observed = result is None
+            self.student.position.is_observed = result is None
         self._write(row)
         robot_stream.awaits_reply = True
         if len(result) != _N_RESULTS:

@@ -310,7 +310,7 @@ class Whole:
             life.student.phase,
             life.robot_stream.flags,
             life.horde.n_waiting > 0,
-            life.student.is_observed,
+            life.student.position.is_observed,
         )
 
     def run(self, end: int) -> None:
