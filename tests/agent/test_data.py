@@ -555,7 +555,8 @@ def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:
 
 def results_of(run: Path) -> tuple[Any, ...]:
     """Return the weights of a run and its tables."""
-    tables = tuple((run / name).read_text() for name in ("questions.csv", "traces.csv"))
+    names = ("questions.csv", "traces.csv", "mspbe_curve.csv", "learning_curve.csv")
+    tables = tuple((run / name).read_text() for name in names)
     return (summary_of(run)["weights_sha256"], *tables)
 
 
@@ -568,6 +569,7 @@ def test_a_log_is_the_same_by_each_name_and_is_resumed_and_learned_from_again_to
     whole, data, run = (tmp_path / name for name in ("whole", "data", "run"))
     assert cli.main(f"learn --backend replay --log {log} {words} --out {whole}".split()) == 0
     assert summary_of(whole)["learning_steps"] == 4 * 279
+    assert (whole / "mspbe_curve.csv").read_text().splitlines()[-1].startswith("1116,1116,")
     assert cli.main(f"learn --data {log} {words} --out {data}".split()) == 0
     assert results_of(data) == results_of(whole)
 

@@ -217,7 +217,10 @@ class RecordedRows(Source):
             has_tests=self._has_tests,
         )
         return self._scorer.completed(
-            outcome, n_rows=self._n_rows, learning_steps=self.student.learning_steps
+            outcome,
+            n_rows=self._n_rows,
+            reached=reached,
+            learning_steps=self.student.learning_steps,
         )
 
 

@@ -48,9 +48,12 @@ class RowScorer(ABC):
 
     @abstractmethod
     def completed(
-        self, outcome: SessionOutcome, *, n_rows: int, learning_steps: int
+        self, outcome: SessionOutcome, *, n_rows: int, reached: int, learning_steps: int
     ) -> SessionOutcome:
-        """Return the outcome with the scores, after `n_rows` rows, counted on from pass to pass."""
+        """Return the outcome with the scores, after `n_rows` rows up to step `reached`.
+
+        Rows and steps are counted on from pass to pass.
+        """
 
 
 class PolicyScorer(RowScorer):
@@ -99,6 +102,7 @@ class PolicyScorer(RowScorer):
         outcome: SessionOutcome,
         *,
         n_rows: int,  # noqa: ARG002
+        reached: int,  # noqa: ARG002
         learning_steps: int,
     ) -> SessionOutcome:
         """Return the outcome with what is to be said about a data set."""
@@ -143,6 +147,7 @@ class ReturnScorer(RowScorer):
         outcome: SessionOutcome,
         *,
         n_rows: int,
+        reached: int,
         learning_steps: int,  # noqa: ARG002
     ) -> SessionOutcome:
         """Return the outcome with the scores of the predictions by the final weights."""
@@ -151,6 +156,7 @@ class ReturnScorer(RowScorer):
             robot={**outcome.robot, "gaps": score.n_gaps},
             score=score,
             passes=n_rows / score.n_learned,
+            learned_up_to=reached,
         )
 
 

@@ -334,8 +334,7 @@ class RunFolder:
             return [*self.tables]
         if not self.questions.is_file():
             return [self.questions]
-        is_life = self.mspbe_curve.is_file()  # a replayed log has none
-        if is_life and not self.learning_curve.is_file():
+        if not self.learning_curve.is_file():
             return [self.learning_curve]
         return []
 

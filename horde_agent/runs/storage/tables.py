@@ -78,6 +78,8 @@ class SessionOutcome(NamedTuple):
     has_tests: bool = False  # whether the environment supports test excursions
     score: log_nexting.Holdout | None = None  # on held-out rows without actions; None for others
     passes: float = 0.0  # number of passes over the other part
+    # Step up to which the rows before them were learned from, counted on from pass to pass
+    learned_up_to: int | None = None
 
 
 def write_tables(
@@ -103,11 +105,16 @@ def write_tables(
         results = _tests(run, student, outcome)
     else:
         results = _held_out(run, outcome.score, outcome.passes)
+    last_step = outcome.steps
+    if outcome.learned_up_to is not None:
+        last_step = outcome.learned_up_to
+    samples = [*outcome.samples, sample(last_step, student.learning_steps, run.horde)]
     details = _details(run, outcome.end) | results.details | dict(outcome.details)
     details["notes"] = [*results.details.get("notes", []), *outcome.details.get("notes", [])]
     summary = _summary(run, student, outcome, results, wall_s)
     tables: dict[Path, Callable[[Path], None]] = {
         **results.tables,
+        folder.mspbe_curve: lambda path: write_csv(path, Sample._fields, samples),
         folder.details: lambda path: write_json(path, details),
         folder.summary: lambda path: write_json(path, summary),
     }
@@ -175,12 +182,9 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     scores = QuestionScores(nmsre, persistence, variance, errors.n_tests)
     lines = question_lines(horde, scores, run.watch, steps)
     curve = curve_lines(errors, tested, sound_demons(horde), interface.actions, interface.period_s)
-    last = sample(outcome.steps, student.learning_steps, horde)
-    samples = [*outcome.samples, last]
     tables: dict[Path, Callable[[Path], None]] = {
         folder.questions: lambda path: write_questions(path, horde.questions, interface, lines),
         folder.learning_curve: lambda path: write_csv(path, CURVE_COLUMNS, curve),
-        folder.mspbe_curve: lambda path: write_csv(path, Sample._fields, samples),
     }
     followed = [course for course in tested if not course.policy.is_behaviour]
     stream = None
@@ -233,6 +237,7 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
             lines,
             nmsre_of_mean=score.nmsre_of_mean.tolist(),
         ),
+        run.folder.learning_curve: lambda path: write_csv(path, CURVE_COLUMNS, []),
         run.folder.traces: lambda path: write_csv(path, TRACE_COLUMNS, shown),
     }
     better = share_better(score.nmsre, score.nmsre_of_mean, sound)
