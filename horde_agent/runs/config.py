@@ -527,7 +527,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield from _rules_of_behaviour(config)
     yield from _unused(config)
     if config.on_alarm is not None:
-        yield _is_no_command(config.on_alarm)
+        refuse_no_command(config.on_alarm)
     yield from _rules_of_shards_and_robots(config)
     yield from _rules_of_learner(config, questions)
 
@@ -761,19 +761,12 @@ def _is_utf8(value: object) -> bool:
 
 def refuse_no_command(command: str) -> None:
     """Raise BadInput if the command of --on-alarm does not exist."""
-    is_none, message = _is_no_command(command)
-    if is_none:
-        raise BadInput(message)
-
-
-def _is_no_command(command: str) -> tuple[bool, str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        return True, f"--on-alarm {command!r} is no command line: {error}"
-    return not words or shutil.which(
-        words[0]
-    ) is None, f"--on-alarm {command!r}: there is no such command"
+        raise BadInput(f"--on-alarm {command!r} is no command line: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise BadInput(f"--on-alarm {command!r}: there is no such command")
 
 
 def _is_taken(out: Path) -> tuple[bool, str]:

@@ -133,7 +133,9 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
         beside = []
         if folder.events.path.is_file():
             beside.append(stage / f"{out.name}-events.parquet")
-            _write_table(beside[-1], _event_columns(days.events.events))
+            events = days.events.events
+            columns = {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
+            _write_table(beside[-1], columns)
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             names = {name: name for name in READ_FIELDS}
             if not _is_reward_known(folder.life):
@@ -233,10 +235,6 @@ def _write_table(path: Path, columns: dict[str, Any], source: str = "") -> None:
     if source:
         table = table.replace_schema_metadata({_SOURCE: source.encode()})
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
-
-
-def _event_columns(events: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
 
 
 def _trained(folder: RunFolder, console: Console) -> Run:

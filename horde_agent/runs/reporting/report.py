@@ -499,6 +499,7 @@ def _features_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
     summary_of = summary.get
+    faults = [number(summary_of(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors")]
     rows = [
         ["steps", number(summary_of("steps"), ",")],
         ["wall time", _time(summary_of("wall_s"))],
@@ -523,17 +524,11 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
             number(summary_of("n_updated_per_step"), ".1f"),
         ],
         ["largest trace", number(summary_of("max_trace"), ".3g")],
-        ["deadlines missed · gaps · checksum errors", _faults(summary)],
+        ["deadlines missed · gaps · checksum errors", " · ".join(faults)],
         ["excursions discarded", _discarded_by(details)],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
     return section("Timing and health", html.table(["", ""], rows))
-
-
-def _faults(summary: dict[str, Any]) -> str:
-    return " · ".join(
-        number(summary.get(key), ",") for key in ("deadlines_missed", "gaps", "crc_errors")
-    )
 
 
 def _discarded_by(details: dict[str, Any]) -> str:
