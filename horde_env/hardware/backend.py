@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -67,7 +66,7 @@ def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) ->
 
 
 class PhysicalBody(Backend):
-    """A robot behind a serial port. A subclass adds its kind, a dialect, a supervisor and `stop_reason`.
+    """A robot behind a serial port. A subclass adds its kind, a dialect and a supervisor.
 
     An exchange sends its command at once, waits for the clock's deadline and returns the newest
     frame. While the link is lost, frames are stale and not applied, deadlines are met and
@@ -124,9 +123,9 @@ class PhysicalBody(Backend):
         """Add the robot's own state to a frame; `control` is the control that was sent."""
         return frame
 
-    @abstractmethod
     def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return why the robot must not move, by its newest frame; "" if it may."""
+        """Return why the robot must not move, by its newest frame; "" if it may: the supervisor's reason."""
+        return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from horde_env.robot import RobotSpec
 class Reading(NamedTuple):
     """One state and the circumstances of its arrival.
 
-    Every robot's state has `raw`, the channels in the order of RobotSpec in wire units, and
-    `breaks`, the number of interruptions so far that the packets' content showed.
+    Every robot's state has `raw`, the channels in the order of RobotSpec in wire units,
+    `charge_state`, as the robot reports it, and `breaks`, the number of interruptions so far that
+    the packets' content showed.
     """
 
     state: Any

@@ -281,10 +281,6 @@ class CreateBody(PhysicalBody):
             frame, applied=frame.applied and obeys, gap=frame.gap or came_back, refusal=refusal
         )
 
-    def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return the supervisor's reason."""
-        return self.supervisor.judge(frame.values, reading.state.sensors.charging_state, frame.t)
-
     @property
     def mode_offset(self) -> int:
         """The offset of this robot's reported modes, 0 or 1; BackendUnavailable if it is not connected."""

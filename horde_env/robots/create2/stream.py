@@ -25,6 +25,11 @@ class CreateState(NamedTuple):
     mode: int  # 0 off, 1 passive, 2 safe, 3 full: packet 35 minus the robot's offset
     breaks: int  # interruptions of the sequence and resets so far
 
+    @property
+    def charge_state(self) -> int:
+        """Packet 21."""
+        return self.sensors.charging_state
+
 
 class FrameParser(StreamParser):
     """Parses the robot's stream into states.

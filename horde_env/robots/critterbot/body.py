@@ -224,10 +224,6 @@ class SerialBody(PhysicalBody):
                 mode = wire.MotorMode.DISABLE_CHARGING
             link.send_apart(wire.Control(mode))
 
-    def stop_reason(self, frame: Frame, reading: Reading) -> str:
-        """Return the supervisor's reason."""
-        return self.supervisor.judge(frame.values, reading.state.charge_state, frame.t)
-
 
 class DropsBody(SerialBody):
     """The Critterbot behind its on-board driver (port 2330), or the original simulator (2324), over TCP.

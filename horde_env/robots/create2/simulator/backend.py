@@ -108,9 +108,7 @@ class SimulatedCreate(Backend):
         frame = self._frame(
             n, share, applied=applied, gap=verdict.came_back, refusal=verdict.refusal
         )
-        self._stop_reason = self._supervisor.judge(
-            frame.values, state.sensors.charging_state, frame.t
-        )
+        self._stop_reason = self._supervisor.judge(frame.values, state.charge_state, frame.t)
         return frame
 
     def enable_charging(self, enabled: bool) -> None:
