@@ -1,4 +1,4 @@
-"""Classical conditioning: the streams, both learners against slow twins, the controls and the verdicts."""
+"""Classical conditioning: the streams, and both learners against slow twins."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from gymnasium.utils.env_checker import check_env
 
 from examples.reproduce import conditioning
 from examples.reproduce.conditioning import (
-    ALONE,
     CLOSED,
-    FOREIGN,
-    LONG,
     MICRO,
-    OPEN,
     REPRESENTATIONS,
-    SHORT,
     AdamLearner,
-    ConditioningErrors,
     Representation,
     Streams,
     features_of,
@@ -29,7 +23,6 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import Behaviour
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
-from tests.agent.reproducing import letters
 from tests.agent.shared import binary
 from tests.oracles.conditioning import slow_adam
 
@@ -143,35 +136,3 @@ def test_the_loop_predicts_as_its_slow_twin() -> None:
     for row in scored[1:]:
         y.append(theta @ features(row, y[-1]))
     np.testing.assert_allclose(predictions[1], y, rtol=1e-6, atol=1e-9)
-
-
-def data_of(**changed: float) -> ConditioningErrors:
-    """Return measurements of ten seeds by which every claim holds, except for those at m = 10 that are given."""
-    names = [*REPRESENTATIONS, *(name + conditioning.WITH_DISTRACTORS for name in REPRESENTATIONS)]
-    good = dict.fromkeys(names, 0.2) | {conditioning.PRESENCE: 0.9, conditioning.SHORT_TRACES: 0.4}
-    good |= {ALONE: 0.9, CLOSED: 0.3, OPEN: 0.9, FOREIGN: 0.9}
-    gap = {SHORT: good | changed, LONG: good | {conditioning.SHORT_TRACES: 0.9}}
-    errors = {
-        m: {name: np.full(10, value) for name, value in found.items()} for m, found in gap.items()
-    }
-    return ConditioningErrors(errors, {}, {})
-
-
-def test_all_claims_hold_by_measurements_that_fulfil_their_rules() -> None:
-    assert letters(conditioning, data_of()) == "rrrrr"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "claim"),
-    [
-        (conditioning.PRESENCE, 0.79, 0),
-        (MICRO, 0.36, 1),
-        (conditioning.SHORT_TRACES, 0.61, 2),
-        (CLOSED, 0.55, 3),
-        (OPEN, 0.7, 3),
-        (FOREIGN, 0.7, 3),
-        (MICRO + conditioning.WITH_DISTRACTORS, 0.31, 4),
-    ],
-)
-def test_a_measurement_beyond_a_limit_spoils_its_claim(name: str, value: float, claim: int) -> None:
-    assert letters(conditioning, data_of(**{name: value}))[claim] != "r"

@@ -1,4 +1,4 @@
-"""Experiment `curiosity`: the behaviours and their probabilities, the record of a life, and the verdicts."""
+"""Experiment `curiosity`: the behaviours and their probabilities, and the record of a life."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from examples.reproduce.curiosity import (
     STOP_STEPS,
     THRESHOLD,
     Bouts,
-    CuriosityLives,
     CuriositySize,
     Curious,
     Record,
@@ -26,7 +25,6 @@ from examples.reproduce.curiosity import (
     recovery,
 )
 from examples.reproduce.experiment import ExperimentContext
-from tests.agent.reproducing import letters
 
 NOTHING = (np.zeros(0), np.zeros(0, dtype=np.int64))
 CW = 2
@@ -115,44 +113,3 @@ def test_a_reaction_is_measured_from_the_first_use_of_the_policy() -> None:
     # The median of three tests, 350, 400 and 450
     assert recovery(record(recovers=400), CHANGE) == 450
     assert recovery(record(recovers=10**6), CHANGE) == AFTER
-
-
-def data_of(n_bad: int = 0, **bad: tuple[int, int]) -> CuriosityLives:
-    """Return measurements of ten seeds by which every claim holds, with some curious lives of another kind."""
-    curious = [record(**(bad if k < n_bad else {})) for k in range(10)]  # type: ignore[arg-type]
-    noisy = record(surprised=(0, 0))
-    drawn = noisy._replace(followed=np.full(CHANGE + AFTER, CHANGED))
-    twins = [record(recovers=2_000)] * 10
-    lives = {
-        "curious": curious,
-        "twin": twins,
-        "noise, UDE": [noisy] * 10,
-        "noise, |delta|": [drawn] * 10,
-    }
-    return CuriosityLives(lives, CuriositySize(CHANGE, AFTER, 10))  # type: ignore[arg-type]
-
-
-def test_all_claims_hold_by_lives_that_fulfil_their_rules() -> None:
-    assert letters(curiosity, data_of()) == "rrrrr"
-    assert letters(curiosity, data_of(1, surprised=(0, 0))) == "rrrrr"
-
-
-@pytest.mark.parametrize(
-    ("n_bad", "bad", "wrong"),
-    [
-        (10, {"surprised": (-500, 700)}, 0),
-        (2, {"surprised": (800, 1_000)}, 1),
-        (3, {"other": (200, 300)}, 1),
-        (2, {"surprised": (100, 6_500)}, 2),
-        (10, {"other": (5_000, 6_000)}, 2),
-        (6, {"recovers": 1_500}, 3),
-    ],
-)
-def test_lives_that_break_a_rule_spoil_its_claim(n_bad: int, bad: dict, wrong: int) -> None:
-    assert letters(curiosity, data_of(n_bad, **bad))[wrong] != "r"
-
-
-def test_noise_must_attract_delta_and_not_the_ude() -> None:
-    lives, size = data_of()
-    for changes in ({"noise, UDE": [record()] * 10}, {"noise, |delta|": lives["noise, UDE"]}):
-        assert letters(curiosity, CuriosityLives(lives | changes, size))[4] != "r"

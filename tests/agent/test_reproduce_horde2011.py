@@ -1,4 +1,4 @@
-"""Experiment `horde2011`: the behaviours, the measured times, and the verdicts."""
+"""Experiment `horde2011`: the behaviours and the measured times."""
 
 from __future__ import annotations
 
@@ -7,23 +7,16 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
-from examples.reproduce import horde2011
 from examples.reproduce.horde2011 import (
     LONGEST_BOUT,
-    LONGEST_TEST,
     REST_STEPS,
     SPIN_STEPS,
-    Horde2011Lives,
-    Horde2011Size,
     Spinner,
-    Stops,
     Wanderer,
-    Wandering,
     regression_nmse,
     until_obstacle,
     until_rest,
 )
-from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -95,57 +88,3 @@ def test_regression_on_the_other_approaches_finds_times_that_the_tiles_tell() ->
     tiles = np.column_stack([kind, kind + 10, 20 + np.arange(40)])
     assert regression_nmse(tiles, 3 + 4 * kind) < 0.05
     assert regression_nmse(tiles, rng.permutation(3 + 4 * kind)) > 0.5
-
-
-def stops(predicted: tuple[float, float, float] = (13.0, 7.5, 4.5), *, slow: bool = False) -> Stops:
-    """Return 800 stops on each floor, of 13, 7.5 and 4.5 steps; `slow`: predictions lag 300 stops after each change."""
-    floor = np.repeat(np.arange(3), 800)
-    time = np.array([13.0, 7.5, 4.5])[floor]
-    predictions = np.array(predicted)[floor]
-    if slow:
-        for k in (800, 1_600):
-            predictions[k : k + 300] = predictions[k - 1]
-    return Stops(predictions, time, floor, 10)  # type: ignore[arg-type]
-
-
-def wandering(
-    *,
-    error: float = 0.0,
-    fall: float = 1.0,
-    light: tuple[float, float, float] = (0.5, 0.5, 0.2),
-    growth: float = 1.0,
-) -> Wandering:
-    """Return a life with 40 approaches of 10 to 49 steps, and 40 runs whose value is their return."""
-    time = np.arange(10, 50)
-    predicted = np.full((40, LONGEST_TEST), np.nan)
-    for row, n in zip(predicted, time, strict=True):
-        row[:n] = n + error - fall * np.arange(n)
-    returns = np.column_stack([np.arange(40.0), np.zeros((40, 2))])
-    ms = np.where(np.arange(60) < 30, 1.0, growth)
-    lights = np.tile(light, (40, 1))
-    value = np.arange(40.0)
-    return Wandering(ms, np.array([10, 9]), time, predicted, lights, returns, value, 0.2)
-
-
-@pytest.mark.parametrize(
-    ("life", "of_stops", "wrong"),
-    [
-        (wandering(), stops(), None),
-        (wandering(error=9.0), stops(), 0),
-        (wandering(fall=-1.0), stops(), 0),
-        (wandering(), stops((13.0, 7.5, 6.0)), 1),
-        (wandering(), stops(slow=True), 1),
-        (wandering(light=(0.44, 0.5, 0.2)), stops(), 2),
-        (wandering(light=(0.5, 0.5, 0.4)), stops(), 2),
-        (wandering()._replace(value=np.zeros(40) - np.arange(40)), stops(), 2),
-        (wandering(), stops()._replace(longest=11), 3),
-        (wandering(growth=1.06), stops(), 4),
-    ],
-)
-def test_a_life_that_breaks_a_rule_spoils_its_claim_alone(
-    life: Wandering, of_stops: Stops, wrong: int | None
-) -> None:
-    verdicts = letters(
-        horde2011, Horde2011Lives([life] * 3, [of_stops] * 3, Horde2011Size(61_200, 40))
-    )
-    assert [letter == "r" for letter in verdicts] == [k != wrong for k in range(5)]

@@ -1,33 +1,20 @@
-"""Experiment `loop`: the channel that needs memory, the inputs of each variant, and the verdicts."""
+"""Experiment `loop`: the channel that needs memory, and the inputs of each variant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import pytest
 
-from examples.reproduce import loop
 from examples.reproduce.loop import (
     ALONE,
-    CLOSED,
     MINUTE,
-    OPEN,
     TRUTH,
-    LoopResults,
-    MemoryOutcome,
-    Ring,
-    composed_values,
     learn_and_score,
     remembering,
-    ring_values,
     since_touch,
     with_copy,
     with_memory,
 )
 from horde_agent.record import Recorder, Row, Stream
-from horde_agent.types import Floats
-from tests.agent.reproducing import letters
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -105,59 +92,3 @@ def test_only_a_memory_foretells_what_the_observation_does_not_show() -> None:
     errors = {v: learn_and_score(stream, remembering(ROBOT), v).nmse for v in (ALONE, TRUTH)}
     assert (errors[ALONE] > 0.95).all()
     assert errors[TRUTH][0] < 0.5
-
-
-KNOWN = ring_values()
-COMPOSED = composed_values()
-GOOD_RING = Ring(KNOWN, np.full(6, 0.8), KNOWN)
-
-
-def data(
-    alone: Sequence[float] = (0.5,),
-    looped: Sequence[float] = (0.3,),
-    others: Sequence[float] = (0.5,),
-    ring: Ring = GOOD_RING,
-    composed: Floats = COMPOSED,
-) -> LoopResults:
-    """Return made-up errors, one per seed, the same at both gammas, and the known answers of the small worlds."""
-    nothing = np.zeros(1)
-    errors = {ALONE: alone, CLOSED: looped, OPEN: others, TRUTH: [0.1] * len(alone)}
-    outcomes = {
-        variant: {
-            seed: MemoryOutcome(np.full(2, error), nothing, nothing)
-            for seed, error in enumerate(each)
-        }
-        for variant, each in errors.items()
-    }
-    return LoopResults(outcomes, ring, composed)
-
-
-@pytest.mark.parametrize(
-    ("errors", "expected"),
-    [
-        (([0.5, 0.6, 0.55], [0.3, 0.4, 0.35], [0.5, 0.6, 0.55]), "r"),
-        (([0.5, 0.6, 0.55], [0.3, 0.4, 0.35], [0.2, 0.3, 0.25]), "p"),  # the control is better
-        (([0.5, 0.6, 0.55], [0.49, 0.2, 0.54], [0.8, 0.5, 0.85]), "p"),  # an interval that holds 0
-        (([0.5, 0.6, 0.55], [0.51, 0.2, 0.2], [0.5, 0.2, 0.2]), "n"),  # worse in one life
-        (([0.5], [0.4], [0.5]), "r"),
-    ],
-)
-def test_the_loop_must_beat_both_in_every_life(
-    errors: tuple[list[float], ...], expected: str
-) -> None:
-    assert letters(loop, data(*errors))[0] == expected
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (data(composed=COMPOSED + 0.1), "rr"),
-        (data(composed=COMPOSED + np.array([0.0, 0.2])), "rp"),
-        (data(ring=Ring(KNOWN + 0.02, np.full(6, 0.8), KNOWN)), "pr"),
-        (data(ring=Ring(KNOWN, KNOWN, KNOWN)), "pr"),  # impossible without memory
-    ],
-)
-def test_the_small_worlds_are_judged_by_their_known_answers(
-    measured: LoopResults, expected: str
-) -> None:
-    assert letters(loop, measured)[1:] == expected

@@ -1,4 +1,4 @@
-"""Experiment `nexting`: returns, scores of windows, the off-line solutions, and the rules of its claims."""
+"""Experiment `nexting`: returns, scores of windows, and the off-line solutions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.reproduce import TUNING_SEED, nexting
-from examples.reproduce import nexting_life as life
+from examples.reproduce import TUNING_SEED
 from examples.reproduce.experiment import ExperimentContext
 from examples.reproduce.lives import LifeSpec, simulate_life
-from examples.reproduce.nexting import NextingResults, OfflineErrors, autoregression
+from examples.reproduce.nexting import autoregression
 from examples.reproduce.nexting_life import (
     NextingLife,
     NextingQuestions,
@@ -24,7 +23,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.record import Stream, read
 from tests.agent.doubles import ToyBody
-from tests.agent.reproducing import letters, record_life, toy_context
+from tests.agent.reproducing import record_life, toy_context
 
 SCALES = (0.1, 0.5)
 
@@ -141,38 +140,3 @@ def test_a_life_is_that_of_its_behaviour_and_engine(tmp_path: Path) -> None:
     assert len(set(paths)) == 3
     np.testing.assert_array_equal(actions[1][:30], actions[2][:30])
     assert np.mean(actions[0] == 0) > np.mean(actions[1] == 0)
-
-
-def data_of(asked: NextingQuestions, online: float, half: float, whole: float) -> NextingResults:
-    """Return measurements in which every question ends with these NMSE, from 10 without learning."""
-    n = len(asked.scale)
-    errors = np.concatenate(
-        [np.linspace(5.0, online, 18)[:, None], np.full((2, 1), online)]
-    ) * np.ones(n)
-    learned = life.OnlineErrors(
-        errors, errors, np.full((20, n), 10.0), np.ones(n), np.ones(100), np.ones(n, np.bool_)
-    )
-    solved = OfflineErrors(np.full(n, half), np.full(n, whole), np.full(53, 0.5))
-    return NextingResults(
-        asked, nexting.SIZES["quick"], [learned], [solved], np.full(10, 2.0), None
-    )
-
-
-@pytest.mark.parametrize(
-    ("online", "half", "whole", "verdicts"),
-    [
-        (0.3, 0.25, 0.2, "rprrrr"),
-        (0.3, 0.1, 0.2, "rpprnr"),
-        (0.3, 0.1, 0.1, "rpnrnr"),
-        (1.2, 1.2, 1.2, "rprnnn"),
-        (1.0, 1.0, 1.0, "rprnnn"),  # as questions whose returns do not vary have: 1 is not below 1
-    ],
-)
-def test_the_rules_judge_by_their_limits(
-    online: float, half: float, whole: float, verdicts: str
-) -> None:
-    """Each limit decides; from 10 to 4.4 in 30 minutes and .3 at the end is enough at each scale, and not over all."""
-    env = make_body("simulator", physics="planar")
-    question_set = NextingQuestions(Interface.of(env), 10)
-    env.close()
-    assert letters(nexting, data_of(question_set, online, half, whole)) == verdicts
