@@ -7,16 +7,17 @@ VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
 # `make test` is four parts. Tests that start, kill and await processes: their part leaves the processors to another one.
-# The last ones need the kernels that the learner's part compiles.
-PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py tests/env/test_robot_cli_stops.py \
+# The last ones need the kernels that the learner's part and the robot's compile.
+PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py \
 	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
 	$(addprefix tests/agent/test_,exports.py watch.py ending.py resume.py resume_bodies.py \
-	sharded_life.py compiled.py stop_button.py)
+	sharded_life.py compiled.py stop_button.py) tests/env/test_robot_cli_stops.py
 # Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
 REAL_TIME := tests/agent/test_stop_in_time.py
-# Tests of tests/agent that run with the robot's, so that both processors are busy to the end.
-MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_comp*.py tests/agent/test_ev*.py tests/agent/test_[op]*.py tests/agent/test_re*.py \
-	tests/agent/test_sb3.py tests/agent/test_[u-z]*.py))
+# Tests of tests/agent that run with the robot's, so that both processors are busy to the end. Those of Stable-Baselines3
+# are among them: PyTorch is imported once.
+MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard $(addprefix tests/agent/test_,comp*.py ev*.py judging.py ob*.py p*.py \
+	re*.py sb3.py [u-z]*.py)))
 # They compile what the robot's part needs too: first, so that it is not compiled twice at the same time.
 SHARED := tests/agent/test_cli.py tests/agent/test_bench.py
 LEARNER := $(filter-out $(SHARED) $(MOVED) $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_*.py))
@@ -74,11 +75,11 @@ test: $(VENV)/.dev  ## Compiled, in four parts; a small subset interpreted
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-stop-create2 test-stop-critterbot
 
 test-learner: $(VENV)/.dev
-	$(COMPILED) $(BIN)/python -m pytest $(SHARED) $(LEARNER) horde_agent
+	$(COMPILED) $(BIN)/python -m pytest $(SHARED) $(LEARNER) horde_agent --ignore=horde_agent/sb3.py
 
 test-robot: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest tests/env $(filter-out $(PROCESSES),$(wildcard tests/test_*.py)) tests/bench \
-		tests/oracles horde_env $(MOVED) $(addprefix --ignore=,$(PROCESSES))
+		tests/oracles horde_env $(MOVED) horde_agent/sb3.py $(addprefix --ignore=,$(PROCESSES))
 
 test-processes: $(VENV)/.dev $(FIRST)
 	$(COMPILED) $(BIN)/python -m pytest $(PROCESSES)

@@ -14,6 +14,7 @@ from horde_agent import (
     ConstantAction,
     Horde,
     Interface,
+    LearnerConfig,
     Life,
     StickyRandom,
     cli,
@@ -37,7 +38,8 @@ def test_a_horde_shows_its_demons_and_rules_and_flushes_nothing() -> None:
     policy = ConstantAction(0, n_actions=2)
     questions = [GVF(f"q{k}", policy, Channel(0), continuation=0.5) for k in range(9)]
     questions.append(GVF("last", policy, Channel(0), continuation=0.5, algorithm="tidbd"))
-    horde = Horde(questions, n_features=4, n_active=1, mode="deferred")
+    config = LearnerConfig(dtype="float64")
+    horde = Horde(questions, n_features=4, n_active=1, config=config, mode="deferred")
     horde.begin(np.array([0.5]), np.array([1]))
     horde.learn(0, 0.5, np.array([0.5]), np.array([2]))
     assert horde.n_waiting == 1

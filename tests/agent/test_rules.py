@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import horde_agent
 from horde_agent import GVF, Channel, ConstantAction, Gaussian, Greedy, Horde
 from horde_agent.kernels import rules
-from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine
+from horde_agent.learning import LearnerConfig, PlainEngine, Signals, SpanEngine, plain
 from horde_agent.learning import rules as learning_rules
 from tests.agent import hordes
 from tests.agent.commands import refused, summary_of, toy
@@ -875,6 +875,8 @@ def test_what_is_no_rule_is_refused_in_a_sentence(
 def test_a_run_records_the_rule_of_another_module_and_resumes_with_it(
     own_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # On one thread, whose kernel compiles in a fifth of the time
+    monkeypatch.setattr(plain, "SMALLEST_SHARED_WORK", 10**9)
     write_own_rule(own_folder, 0.5)
     begin = "learn --steps 60 --questions policies --algorithm own_rule:half_td --out r"
     assert toy(begin, monkeypatch) == 0
