@@ -14,7 +14,7 @@ from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row, new_rows
 from horde_agent.runs import held_out
 from horde_agent.runs.reporting.held_out import comparison_section, held_out_section, paired
 from horde_agent.runs.sources.learn_from import Learned
-from horde_agent.runs.storage.held_out_table import (
+from horde_agent.runs.storage.question_table import (
     HeldOutScore,
     read_held_out,
     write_held_out,

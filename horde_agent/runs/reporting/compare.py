@@ -24,8 +24,7 @@ from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests,
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
 from horde_agent.runs.storage.files import read_curve, read_json, unwritable
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.held_out_table import HeldOutScore, read_held_out
-from horde_agent.runs.storage.question_table import read_questions
+from horde_agent.runs.storage.question_table import HeldOutScore, read_held_out, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.two_pass_nmsre import MOST_POINTS

@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from horde_agent.html import element, section, table
-from horde_agent.runs.storage.held_out_table import HeldOutScore
+from horde_agent.runs.storage.question_table import HeldOutScore
 from horde_agent.scoring.nmsre import nmsre_text
 
 N_SHOWN = 12

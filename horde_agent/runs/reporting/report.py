@@ -26,8 +26,7 @@ from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.held_out_table import read_held_out
-from horde_agent.runs.storage.question_table import QuestionLine, read_questions
+from horde_agent.runs.storage.question_table import QuestionLine, read_held_out, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard

@@ -16,7 +16,7 @@ from horde_agent.horde import Horde
 from horde_agent.record import Stream
 from horde_agent.runs import held_out, log_nexting
 from horde_agent.runs.storage.folder import Extent
-from horde_agent.runs.storage.held_out_table import write_held_out
+from horde_agent.runs.storage.question_table import write_held_out
 from horde_agent.runs.storage.run import Run, has_actions
 from horde_agent.runs.storage.tables import SessionOutcome
 

@@ -1,9 +1,9 @@
-"""questions.csv: a line per question, with its scores and what it is about."""
+"""Tables with a line per question: questions.csv, and held_out.csv, the scores of off-policy ones on held-out rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,10 +90,10 @@ def read_questions(path: Path) -> list[QuestionLine]:
         KeyError: If it lacks a column.
         ValueError: If a line does not fit the header, or a number is none.
     """
-    return [_parsed(line) for line in read_lines(path)]
+    return [_question_line(line) for line in read_lines(path)]
 
 
-def _parsed(line: Mapping[str, str]) -> QuestionLine:
+def _question_line(line: Mapping[str, str]) -> QuestionLine:
     about = QuestionColumns(
         family=line["family"],
         policy=line["policy"],
@@ -110,4 +110,96 @@ def _parsed(line: Mapping[str, str]) -> QuestionLine:
         has_diverged=line["diverged"] == "1",
         is_nearly_constant=line["nearly_constant"] == "1",
         about=about,
+    )
+
+
+# ---- held_out.csv ----------------------------------------------------------------------------------------------------
+
+_HELD_OUT_COLUMNS = (
+    "question",
+    "policy",
+    "gamma",
+    "n_stretches",
+    "effective_size",
+    "nmsre",
+    "nmsre_of_persistence",
+    "low",
+    "high",
+    "is_judged",
+    "reason",
+    "by_group",
+)
+
+
+class HeldOutScore(NamedTuple):
+    """The score of a question on held-out rows; numbers are NaN if it was not judged.
+
+    Attributes:
+        question: Its name.
+        policy: Name of the policy that it is about.
+        gamma: Its continuation; NaN for a function.
+        n_stretches: Number of stretches of rows.
+        effective_size: Effective number of them after one time scale.
+        nmsre: Its NMSRE.
+        nmsre_of_persistence: That of "the present reading lasts".
+        low: Lower end of the interval of `nmsre`.
+        high: Upper end.
+        reason: Why the data cannot score it; "" if they can.
+        by_group: Influence of each group of stretches on the NMSRE, for paired comparisons.
+    """
+
+    question: str
+    policy: str
+    gamma: float
+    n_stretches: int = 0
+    effective_size: float = math.nan
+    nmsre: float = math.nan
+    nmsre_of_persistence: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    reason: str = ""
+    by_group: tuple[float, ...] = ()
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the data can score the question."""
+        return not self.reason
+
+
+def write_held_out(path: Path, scores: Iterable[HeldOutScore]) -> None:
+    """Write held_out.csv; raise OSError if it cannot be written."""
+    lines = []
+    for score in scores:
+        cells: dict[str, object] = score._asdict()
+        cells["is_judged"] = int(score.is_judged)
+        cells["by_group"] = " ".join(f"{psi:.5g}" for psi in score.by_group)
+        lines.append([cells[name] for name in _HELD_OUT_COLUMNS])
+    write_csv(path, _HELD_OUT_COLUMNS, lines)
+
+
+def read_held_out(path: Path) -> list[HeldOutScore]:
+    """Read held_out.csv; an empty list without the file.
+
+    Raises:
+        KeyError: If it lacks a column.
+        ValueError: If a line does not fit the header, or a number is none.
+    """
+    if not path.is_file():
+        return []
+    return [_held_out_score(line) for line in read_lines(path)]
+
+
+def _held_out_score(line: Mapping[str, str]) -> HeldOutScore:
+    return HeldOutScore(
+        question=line["question"],
+        policy=line["policy"],
+        gamma=number_in(line["gamma"]),
+        n_stretches=int(line["n_stretches"]),
+        effective_size=number_in(line["effective_size"]),
+        nmsre=number_in(line["nmsre"]),
+        nmsre_of_persistence=number_in(line["nmsre_of_persistence"]),
+        low=number_in(line["low"]),
+        high=number_in(line["high"]),
+        reason=line["reason"],
+        by_group=tuple(float(psi) for psi in line["by_group"].split()),
     )

@@ -24,8 +24,7 @@ from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.held_out_table import read_held_out
-from horde_agent.runs.storage.question_table import read_questions
+from horde_agent.runs.storage.question_table import read_held_out, read_questions
 from horde_agent.runs.storage.repair import (
     correct_events,
     correct_summed_files,
