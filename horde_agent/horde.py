@@ -57,7 +57,7 @@ from horde_agent.learning.signals import SignalMaker, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.stored import NEWCOMER, Stored
-from horde_agent.learning.values import Cumulants, Observation, Transition, largest_decay
+from horde_agent.learning.values import AgentState, Cumulants, Observation, largest_decay
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.saving import State, inner, nested, text, untext
 from horde_agent.types import Floats, Integers, Tiles, listed, whole_number
@@ -229,8 +229,9 @@ class Horde:
             )
         action, probability = self._inputs.action(action, probability)
         state = self._inputs.checked(observation, tiles)
-        states = Transition(previous_state, state)
-        self._write_signals(action, probability, states, terminated=terminated, reward=reward)
+        self._write_signals(
+            action, probability, previous_state, state, terminated=terminated, reward=reward
+        )
         divergence = self._divergence
         engine = self._engine.direct
         engine.learn(state[1], self.signals, is_last=terminated)
@@ -259,19 +260,20 @@ class Horde:
         self,
         action: int,
         probability: float,
-        states: Transition,
+        previous_state: AgentState,
+        state: AgentState,
         *,
         terminated: bool,
         reward: float,
     ) -> None:
-        """Write the signals of a transition; mark demons that skip it or diverged."""
+        """Write the signals of a transition between two states; mark demons that skip it or diverged."""
         if self._divergence.somebody_skips:
             self._divergence.begin_step()
         if self._share.predicted:
             self._engine.catch_up(self._share.predicted)
-        self._ratios.write(action, probability, *states.before)
+        self._ratios.write(action, probability, *previous_state)
         findings = self._maker.make(
-            states, self._prediction_of, terminated=terminated, reward=reward
+            previous_state, state, self._prediction_of, terminated=terminated, reward=reward
         )
         if self._ratios.given:
             findings |= checks.BROKEN

@@ -17,7 +17,7 @@ from horde_agent.kernels.vectors import bind
 from horde_agent.learning.engine import NO_TILES
 from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.stored import copies, restored_streams
-from horde_agent.learning.values import Observation
+from horde_agent.learning.values import AgentState, Observation
 from horde_agent.saving import State, nested
 from horde_agent.types import Tiles
 
@@ -61,11 +61,13 @@ class InputChecker:
         n = self.n_actions
         a: float = action
         b: float = probability
+        is_whole = True
         # The common case needs no conversion; NaN and infinity are refused below
         if type(action) is not int or type(probability) is not float:
             a = _the_one(action)
             b = _the_one(probability)
-        if isinstance(action, bool) or not (a >= 0 and a == math.floor(a)) or (n and a >= n):
+            is_whole = not isinstance(action, bool) and a >= 0 and a == math.floor(a)
+        if not is_whole or a < 0 or (n and a >= n):
             expected = "from 0"
             if n:
                 expected = f"in 0..{n - 1}"
@@ -76,7 +78,7 @@ class InputChecker:
             )
         return int(a), b
 
-    def checked(self, observation: Observation, tiles: Tiles) -> tuple[Observation, Tiles]:
+    def checked(self, observation: Observation, tiles: Tiles) -> AgentState:
         """Return validated copies of an observation, (n_sensors,), float64, and its tiles, (n_active,), int64."""
         observation = np.array(observation, dtype=np.float64)
         n = self.n_channels
@@ -149,8 +151,8 @@ class CurrentStates:
 
     def __init__(self) -> None:
         self.stream = 0
-        self.state: tuple[Observation, Tiles] | None = None
-        self._other_states: dict[int, tuple[Observation, Tiles] | None] = {}
+        self.state: AgentState | None = None
+        self._other_states: dict[int, AgentState | None] = {}
 
     def select(self, stream: int) -> None:
         """Select another stream."""

@@ -21,12 +21,12 @@ from horde_agent.learning.groups import TraceGroups
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.stored import DEMON, GROUP, Field, Fields, Stored
 from horde_agent.learning.values import (
+    AgentState,
     Cumulants,
     Observation,
     PredictOne,
     ReturnTerms,
     StateValues,
-    Transition,
 )
 from horde_agent.types import Floats, Tiles
 
@@ -163,7 +163,8 @@ class SignalMaker(Stored):
 
     def make(
         self,
-        states: Transition,
+        previous_state: AgentState,
+        state: AgentState,
         predict_one: PredictOne,
         *,
         terminated: bool,
@@ -174,14 +175,16 @@ class SignalMaker(Stored):
         `predict_one` returns a demon's prediction at a state, NaN if the demon diverged. Demons
         about the reward skip the step if it is not finite.
         """
-        channels = states.after[0]
+        channels = state[0]
         if self._cumulants.has_reward:
             channels = self._cumulants.channels(channels, reward)
         if self._has_functions:
-            self._interest.write(*states.before, self.interest)
-            self._write_values(*states.after, predict_one, terminated=terminated)
+            self._interest.write(*previous_state, self.interest)
+            self._write_values(*state, predict_one, terminated=terminated)
             if self._cumulants.has_td_errors:
-                self._write_td_errors(states, channels, predict_one, terminated=terminated)
+                self._write_td_errors(
+                    previous_state, state, channels, predict_one, terminated=terminated
+                )
         readout = self._readout
         offsets = readout.offsets
         is_end = offsets.is_on and (terminated or offsets.at_end)
@@ -190,7 +193,7 @@ class SignalMaker(Stored):
         is_unknown = self._cumulants.has_reward and not math.isfinite(reward)
         if is_unknown:
             channels[-1] = 0.0
-        inputs = (channels, states.before[0], terminated)
+        inputs = (channels, previous_state[0], terminated)
         if self._finish is None:
             self._finish = bind(
                 checks.finish_signals,
@@ -226,7 +229,8 @@ class SignalMaker(Stored):
 
     def _write_td_errors(
         self,
-        states: Transition,
+        previous_state: AgentState,
+        state: AgentState,
         channels: Observation,
         predict_one: PredictOne,
         *,
@@ -237,11 +241,12 @@ class SignalMaker(Stored):
         if terminated:
             gamma = np.zeros(gamma.size)
         self._cumulants.write_td_errors(
-            channels,
-            predict_one,
-            states,
-            ReturnTerms(gamma, self._outcomes),
-            self.arrays.c,
+            channels=channels,
+            predict_one=predict_one,
+            previous_state=previous_state,
+            state=state,
+            terms=ReturnTerms(gamma, self._outcomes),
+            out=self.arrays.c,
         )
 
     def mark_skips(self, divergence: DivergenceMonitor, rho: Floats) -> dict[int, str]:

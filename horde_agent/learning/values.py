@@ -19,6 +19,8 @@ from horde_agent.types import Floats, Tiles
 Observation = NDArray[Any]
 PredictOne = Callable[[int, Observation, Tiles], float]
 """Returns a demon's prediction at the state with an observation, (n_channels,), and its tiles, (n_active,)."""
+AgentState = tuple[Observation, Tiles]
+"""An observation, float64, (n_channels,), and its tiles, (n_active,)."""
 T = TypeVar("T")
 
 
@@ -64,13 +66,6 @@ class TDErrorSource(NamedTuple):
 
     demon: int
     source: int  # the other demon
-
-
-class Transition(NamedTuple):
-    """The two states of a transition: an observation, float64, (n_channels,), and its tiles, (n_active,), each."""
-
-    before: tuple[Observation, Tiles]
-    after: tuple[Observation, Tiles]
 
 
 class ReturnTerms(NamedTuple):
@@ -170,7 +165,8 @@ class Cumulants:
         self,
         channels: Observation,
         predict_one: PredictOne,
-        states: Transition,
+        previous_state: AgentState,
+        state: AgentState,
         terms: ReturnTerms,
         out: Floats,
     ) -> None:
@@ -182,7 +178,8 @@ class Cumulants:
             channels: Those of the state reached, from `channels`.
             predict_one: Returns a demon's prediction at a state by the weights from before this
                 step's update.
-            states: Both states.
+            previous_state: The state left.
+            state: The state reached.
             terms: Continuations and outcomes of the demons at the state reached.
             out: The cumulants.
         """
@@ -191,9 +188,9 @@ class Cumulants:
             if self.channel[source] != checks.NO_CHANNEL:
                 c = channels[self.channel[source]]
             gamma = terms.gamma[source]
-            delta = c + (1.0 - gamma) * terms.outcome[source] - predict_one(source, *states.before)
+            delta = c + (1.0 - gamma) * terms.outcome[source] - predict_one(source, *previous_state)
             if gamma > 0.0:
-                delta += gamma * predict_one(source, *states.after)
+                delta += gamma * predict_one(source, *state)
             out[demon] = delta**2
 
 

@@ -26,7 +26,7 @@ from horde_agent.kernels.offsets import N_READINGS
 from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.signals import SignalMaker
-from horde_agent.learning.values import Cumulants, Transition
+from horde_agent.learning.values import Cumulants
 from horde_agent.questions import from_file
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, resolve
@@ -278,8 +278,7 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
         if t % 50 == 7:
             reached[2] = 1e60
         is_last = t % 40 == 39
-        states = Transition((observation, tiles), (reached, tiles))
-        maker.make(states, never, terminated=is_last)
+        maker.make((observation, tiles), (reached, tiles), never, terminated=is_last)
         observation = reached
         for i, (question, twin) in enumerate(zip(questions, twins, strict=True)):
             cumulant = reached[index(question)]
