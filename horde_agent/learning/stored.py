@@ -172,13 +172,18 @@ class Stored:
 
     def mark_diverged(self, demon: int) -> None:
         """Set what a demon has learned to the values of one that diverged, in all streams; others do not change."""
-        holders = [{name: _read(self, name) for name in self.FIELDS}]
+        other_streams: list[State] = []
         if self.streams is not None:
-            holders.extend(self.streams.others.values())
-        for arrays in holders:
-            for name, array in arrays.items():
-                field = self.FIELDS[name]
-                if field.diverged is not None and array.size:
+            other_streams.extend(self.streams.others.values())
+        for name, field in self.FIELDS.items():
+            if field.diverged is None:
+                continue
+            arrays = [_read(self, name)]
+            arrays.extend(
+                arrays_by_name[name] for arrays_by_name in other_streams if name in arrays_by_name
+            )
+            for array in arrays:
+                if array.size:
                     self._of_demon(array, field, demon)[...] = field.diverged
 
     def _of_demon(self, array: NDArray[Any], field: Field, demon: int) -> NDArray[Any]:
