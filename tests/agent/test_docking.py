@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_agent.interface import Interface
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
-from horde_agent.record import Flag, Phase, Recorder
-from tests.agent.doubles import SpyHorde, ToyBody, live, toy_life, toy_questions
+from horde_agent.life.learner import StreamLearner
+from horde_agent.record import Flag, Phase, Recorder, Row
+from tests.agent.doubles import SCALE, SpyHorde, ToyBody, live, toy_life, toy_questions
 from tests.facts import states
 
 STAY_STEPS = 40  # frames 1, 2, 20, 39 and 40 are recorded
@@ -198,3 +200,29 @@ def test_stop_ends_a_stay() -> None:
         life.run(5)
         life.stop()
     assert body.n_ended == 1
+
+
+def test_a_row_after_frames_of_a_drive_is_observed_though_the_run_ended_at_the_drive() -> None:
+    """The observation at age 1 was passed before its row; that row and the next are frames of the same stay.
+
+    If the frame did not count, nothing would begin at age 3: the transition to age 4 would be learned from
+    age 1.
+    """
+    horde = SpyHorde(toy_questions())
+    student = StreamLearner(horde, Interface.of(ToyBody()))
+    rows = [
+        Row(step=age, observation=np.full(3, age / SCALE, np.float32), phase=phase, action=0, b=0.5)
+        for age, phase in enumerate(
+            (Phase.DOCK, Phase.DOCK, Phase.DOCK, Phase.BEHAVE, Phase.BEHAVE)
+        )
+    ]
+    student.take_row(rows[0])
+    student.observe(rows[1].observation, rows[1].flags)
+    for row in rows[1:]:
+        student.take_row(row)
+    assert [call[:2] for call in horde.calls] == [
+        ("begin", 0),
+        ("begin", 1),
+        ("begin", 3),
+        ("learn", 3),
+    ]
