@@ -290,14 +290,14 @@ def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path
 
 
 def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: ExcursionTable) -> None:
-    outcomes = small.outcomes()
+    expected = [nmsre_after_each(outcome) for outcome in small.outcomes()]
     counts = [0, 0]
     rows = list(nmsre_along(small, policy_scores(small)))
     assert [step for step, *_ in rows] == (np.arange(N) * 7).tolist()
     assert [online for *_, online in rows] == ONLINE
     for _, course, nmsre, _ in rows:
         k = course.number
-        np.testing.assert_allclose(nmsre, nmsre_after_each(outcomes[k])[counts[k]], rtol=1e-9)
+        np.testing.assert_allclose(nmsre, expected[k][counts[k]], rtol=1e-9)
         counts[k] += 1
 
 
