@@ -39,7 +39,7 @@ HORIZON = 300
 """Terms of a test: .99^300 is .049."""
 SCALES = {"x": (0.0, 1.0), "1000 + x": (1000.0, 1.0), "Kelvin": (273.125, 10.0)}
 PHI = 0.75
-N = 6_000
+N = 3_000
 Value = Callable[[Floats, float], Floats]
 
 
@@ -215,7 +215,7 @@ def test_a_constant_or_a_unit_changes_no_score(form: str) -> None:
 def test_a_perfect_predictor_scores_0_and_persistence_does_not(form: str, scale: str) -> None:
     """On a ring, on which the next reading is certain."""
     offset, unit = SCALES[scale]
-    x = np.tile(RING, 500)
+    x = np.tile(RING, 200)
     scores = FORMS[form](offset + unit * x, scaled(of_ring, offset, unit))
     np.testing.assert_allclose(scores.nmsre, 0.0, atol=1e-9)
     assert (scores.persistence > 0.5).all()
