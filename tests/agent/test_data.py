@@ -604,15 +604,26 @@ def test_a_log_is_the_same_by_each_name_and_is_resumed_and_learned_from_again_to
 
 
 def test_the_recording_of_a_log_is_replayed_and_scored_as_the_log(tmp_path: Path) -> None:
-    """A recorded run is learned from once: as the log in one pass, the horizon of tests being of no effect."""
+    """A recorded run is learned from once: as the log in one pass. No policy is tested meanwhile."""
     log, columns = log_file(tmp_path, 200)
     log_run = tmp_path / "log"
     replay = tmp_path / "replay"
-    words = f"--data {log} --columns {columns} --horizon 7"
-    assert cli.main(f"learn {words} --out {log_run}".split()) == 0
+    words = f"learn --data {log} --columns {columns}"
+    assert cli.main(f"{words} --out {log_run}".split()) == 0
     assert cli.main(f"learn --data {log_run} --out {replay}".split()) == 0
     assert results_of(replay) == results_of(log_run)
     assert summary_of(replay)["learning_steps"] == 139
+    with (log_run / "log" / "excursions.rec").open("rb") as excursions:
+        assert json.loads(excursions.readline())["policies"] == []
+
+
+def test_the_requested_steps_of_a_log_are_learned_from_in_each_pass(tmp_path: Path) -> None:
+    """100 rows, of which 70 are learned from: 69 transitions, twice, and not 99 in all."""
+    log, columns = log_file(tmp_path, 200)
+    words = f"learn --data {log} --columns {columns} --steps 99 --passes 2"
+    assert cli.main(f"{words} --out {tmp_path / 'run'}".split()) == 0
+    summary = summary_of(tmp_path / "run")
+    assert (summary["steps"], summary["learning_steps"]) == (99, 2 * 69)
 
 
 def test_each_pass_over_a_recording_begins_with_a_gap_and_ends_where_it_shall(
