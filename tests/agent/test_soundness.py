@@ -224,7 +224,7 @@ def test_a_reading_that_float32_cannot_hold_makes_every_demon_about_it_diverge(
         horde.divergence_reason["4"]
         == "its cumulant was -1e+39, which float32 cannot hold (learning step 5)"
     )
-    assert horde.state()["signals/bound"][0] == pytest.approx(1e3 * 1.0 / 0.2)
+    assert horde.state()["signals/arrays/bound"][0] == pytest.approx(1e3 * 1.0 / 0.2)
     assert not horde.n_skipped.any()
 
 
@@ -299,10 +299,12 @@ def test_the_bound_follows_the_largest_reading_of_a_channel() -> None:
     horde.begin(np.zeros(3), np.arange(N_ACTIVE))
     for values in ([0.5, 0.1, 0.0], [-2.0, 0.1, 9.0], [0.1, 0.1, 0.1]):
         horde.learn(0, 1.0, np.array(values), np.arange(N_ACTIVE))
-    np.testing.assert_allclose(horde.state()["signals/bound"], [1e3 * 2.0 / 0.2, 1e3 * 0.1 / 0.5])
+    np.testing.assert_allclose(
+        horde.state()["signals/arrays/bound"], [1e3 * 2.0 / 0.2, 1e3 * 0.1 / 0.5]
+    )
     engine: Any = engine_of(horde)
     np.testing.assert_allclose(
-        engine.arrays.bound[engine.layout.lane], horde.state()["signals/bound"]
+        engine.arrays.bound[engine.layout.lane], horde.state()["signals/arrays/bound"]
     )
 
 
