@@ -16,7 +16,7 @@ PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py \
 REAL_TIME := tests/agent/test_stop_in_time.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end. Those of Stable-Baselines3
 # are among them: PyTorch is imported once.
-MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard $(addprefix tests/agent/test_,comp*.py ev*.py judging.py ob*.py p*.py \
+MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard $(addprefix tests/agent/test_,comp*.py ev*.py judging.py o*.py p*.py \
 	re*.py sb3.py [u-z]*.py)))
 # They compile what the robot's part needs too: first, so that it is not compiled twice at the same time.
 SHARED := tests/agent/test_cli.py tests/agent/test_bench.py

@@ -37,6 +37,7 @@ REST_M_S = 0.031
 REST_RAD_S = 0.35
 LOOK_S = 0.005
 WINDOW_S = 0.02  # over which a speed is measured
+WATCHED_S = 1.5  # at least, from the press on, longer than a stop may take
 PARITIES = {"critterbot": ["--parity", "none"], "create2": []}
 
 
@@ -106,6 +107,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         emulator.start()
         process = start_life(kind, folder, port)
         output = Output(process)
+        is_over = threading.Event()
         try:
             address = output.wait_for("watch at ").split()[0]
             if not has_feed:
@@ -116,18 +118,19 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
             word = post(f"{address}api/stop")["word"]
             await_motion(emulator, motion)
             poses: list[Pose] = []
-            watching = threading.Thread(target=record_poses, args=(emulator, poses, 3.0))
+            watching = threading.Thread(target=record_poses, args=(emulator, poses, is_over))
             watching.start()
             robot_pressed_s = emulator.t
             pressed_s = time.monotonic()
             answer = post(f"{address}api/stop?word={word}")
             answered_s = time.monotonic()
-            watching.join()
             assert process.wait(60) == 0, output.text
         finally:
+            is_over.set()
             process.kill()
             process.wait()
             output.close()
+        watching.join()
     latches = {
         path.stem: path.read_text(encoding="utf-8").strip()
         for path in (folder / "state").rglob("*.stop")
@@ -215,10 +218,10 @@ def await_motion(emulator: Any, motion: str, limit_s: float = 60.0) -> None:
     raise AssertionError(f"the robot is not {motion} within {limit_s} s")
 
 
-def record_poses(emulator: Any, poses: list[Pose], duration_s: float) -> None:
-    """Append the robot's pose every LOOK_S."""
-    end_s = time.monotonic() + duration_s
-    while time.monotonic() < end_s:
+def record_poses(emulator: Any, poses: list[Pose], is_over: threading.Event) -> None:
+    """Append the robot's pose every LOOK_S for WATCHED_S, and until its life is over."""
+    end_s = time.monotonic() + WATCHED_S
+    while time.monotonic() < end_s or not is_over.is_set():
         poses.append(pose_of(emulator))
         time.sleep(LOOK_S)
 
