@@ -6,18 +6,19 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 PART ?= kernels
 BIN := $(VENV)/bin
-# `make test` is four parts. Tests that start, kill and await processes: their part leaves the processors to another one.
-# The last ones need the kernels that the learner's part and the robot's compile.
+# `make test` is four parts. Tests that start, kill and await processes, or robots in real time: their part leaves the
+# processors to another one. The last ones need the kernels that the learner's part and the robot's compile.
 PROCESSES := tests/test_cache.py tests/test_systems.py tests/test_wheel.py \
 	tests/env/create2/test_clients.py tests/env/create2/test_watchdog.py tests/env/hardware/test_backend_stops.py \
 	$(addprefix tests/agent/test_,exports.py watch.py ending.py resume.py resume_bodies.py \
-	sharded_life.py compiled.py stop_button.py) tests/env/test_robot_cli_stops.py
+	sharded_life.py compiled.py stop_button.py) tests/env/test_robot_cli_stops.py tests/env/test_ros2_robot.py \
+	tests/env/create2/test_commands.py tests/env/critterbot/test_emulator_lines.py
 # Tests that measure how soon a robot stops: after the others, since its processes must get a processor at once.
 REAL_TIME := tests/agent/test_stop_in_time.py
 # Tests of tests/agent that run with the robot's, so that both processors are busy to the end. Those of Stable-Baselines3
 # are among them: PyTorch is imported once.
-MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard $(addprefix tests/agent/test_,comp*.py ev*.py judging.py o*.py p*.py \
-	re*.py sb3.py [u-z]*.py)))
+MOVED := $(filter-out $(PROCESSES) $(REAL_TIME),$(wildcard $(addprefix tests/agent/test_,bags.py cells.py comp*.py ev*.py judging.py \
+	o*.py p*.py re*.py sb3.py [u-z]*.py)))
 # They compile what the robot's part needs too: first, so that it is not compiled twice at the same time.
 SHARED := tests/agent/test_cli.py tests/agent/test_bench.py
 LEARNER := $(filter-out $(SHARED) $(MOVED) $(PROCESSES) $(REAL_TIME),$(wildcard tests/agent/test_*.py))
