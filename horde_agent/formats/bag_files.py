@@ -169,7 +169,7 @@ class Bag:
 
 
 class _BagFile:
-    """One file, or a folder of ROS 2 with its metadata, and what was lost of it.
+    """One file, or a folder of ROS 2 with its metadata, and the messages lost from it.
 
     Args:
         reader: Reads it.

@@ -117,7 +117,10 @@ class Stored:
         for name, field in self.FIELDS.items():
             if field.is_saved:
                 value = _read(self, name)
-                saved[name] = text(value) if isinstance(value, dict) else np.array(value)
+                if isinstance(value, dict):
+                    saved[name] = text(value)
+                else:
+                    saved[name] = np.array(value)
         if self.streams is not None:
             saved |= streams_state(self.streams.selected, self.streams.others)
         return saved

@@ -86,6 +86,7 @@ def test_shards_are_timed_until_all_of_them_have_learned(monkeypatch: pytest.Mon
         return clusters[-1]
 
     monkeypatch.setattr(sharded, "Cluster", start)
+    monkeypatch.setattr(command, "N_SHARDS", 2)
     answer = command.Bench(command.QUICK, lambda _: None).cluster()
     assert tuple(answer) == SECTIONS["cluster"]
     assert all(figure is not None and figure > 0 for figure in answer.values())

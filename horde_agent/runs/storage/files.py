@@ -126,7 +126,9 @@ def read_curve(
     except (OSError, ValueError, csv.Error):
         points = []
     stride = max(-(-len(points) // most), 1)
-    thinned = points[::stride] + (points[-1:] if (len(points) - 1) % stride else [])
+    thinned = points[::stride]
+    if points and (len(points) - 1) % stride:
+        thinned.append(points[-1])
     return [[point[j] for point in thinned] for j in range(len(columns))]
 
 

@@ -214,7 +214,11 @@ class SnapshotWriter(LifeHooks):
                 shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
         except (RecordLost, OSError, ShardLost) as error:
-            why = error.why if isinstance(error, ShardLost) else error.strerror
+            why: str | None
+            if isinstance(error, ShardLost):
+                why = error.why
+            else:
+                why = error.strerror
             _log.warning(
                 "the snapshot at step %d cannot be written (%s); the previous one is kept",
                 step,
