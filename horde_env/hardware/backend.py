@@ -203,7 +203,12 @@ class PhysicalBody(Backend):
         if self._link is None or not self._link.is_open:
             self.close()
             connect = partial(
-                Port, self.config, self._monotonic, fill=self.dialect.fill, **self._connect
+                Port,
+                self.config,
+                self._monotonic,
+                fill=self.dialect.fill,
+                packet_period_s=self.spec.packet_period_s,
+                **self._connect,
             )
             self._link = Link(connect, self.dialect, self.settings, self._monotonic, self._sleep)
             try:

@@ -40,6 +40,7 @@ REFUSALS: tuple[type[Exception], ...] = (*PORT_ERRORS, ValueError)
 # Seconds; a longer interval means lost packets: the Critterbot's own log has none beyond 0.033 s
 GAP_S = 0.05
 N_KEPT = 32  # readings: no step has more
+PEEKED_BYTES = 1 << 16
 
 
 class PromptSocket(socket.socket):
@@ -81,6 +82,7 @@ class Port:
         parser: Parses the stream.
         fill: Bytes that complete any partial packet at the robot. If empty, an interrupted write
             loses the port.
+        packet_period_s: Time between two packets of the robot, in seconds.
         connect: Opens the port; `serial_for_url` by default.
 
     Raises:
@@ -94,12 +96,14 @@ class Port:
         *,
         parser: StreamParser,
         fill: bytes,
+        packet_period_s: float,
         connect: Callable[..., Any] = serial_for_url,
     ) -> None:
         self.config = config
         self.parser = parser
         self._monotonic = monotonic
         self._fill = fill
+        self._packet_period_s = packet_period_s
         self._readings: deque[Reading] = deque(maxlen=N_KEPT)
         self.first_bytes = b""  # 256 or more, to identify the device
         # `lost`: why, once it is
@@ -172,19 +176,46 @@ class Port:
         with self._taking:
             if len(self.first_bytes) < 256:
                 self.first_bytes += data[:256]
-            for state in states:
-                skipped = parser.skipped_bytes - self._skipped_told
+            is_silent = self._was_silent(len(states), t)
+            for state, skipped_bytes in zip(states, parser.skipped_at, strict=True):
+                skipped = skipped_bytes - self._skipped_told
                 # Counters can be unwrapped over one lost packet, not over more.
-                if skipped > parser.size or (self._readings and t - self._readings[-1].t > GAP_S):
+                if skipped > parser.size or is_silent:
                     parser.forget()
+                is_silent = False
                 level = parser.unwrap(state)
                 number = 1
                 if self._readings:
                     number = self._readings[-1].number + 1
                 self._readings.append(Reading(state, t, number, skipped, level))
-                self._skipped_told = parser.skipped_bytes
+                self._skipped_told = skipped_bytes
             n_bytes = self.counts.n_bytes + len(data)
             self.counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)
+
+    def _was_silent(self, n_states: int, t: float) -> bool:
+        """Return whether the robot was silent for longer than `GAP_S` before the states read at `t`.
+
+        Packets that are read late, many at once, were sent one per `packet_period_s`.
+        """
+        if not self._readings or not n_states:
+            return False
+        parser = self.parser
+        n_bytes = n_states * parser.size + parser.skipped_bytes - self._skipped_told
+        elapsed_s = t - self._readings[-1].t
+        sent_s = self._packet_period_s * n_bytes / parser.size
+        silent_s = elapsed_s - (sent_s - self._packet_period_s)
+        if silent_s > GAP_S:  # a read may have returned only the first of them
+            silent_s -= self._packet_period_s * self._count_waiting() / parser.size
+        return silent_s > GAP_S
+
+    def _count_waiting(self) -> int:
+        """Return the number of received bytes that are not read yet; 0 if the port fails, as the next read will."""
+        with contextlib.suppress(*PORT_ERRORS):
+            if not self.config.url.startswith("socket://"):
+                return int(self._serial.in_waiting)
+            # Pyserial's number is 0 or 1 there
+            return len(self._serial._socket.recv(PEEKED_BYTES, socket.MSG_PEEK))
+        return 0
 
     def _lose(self, error: Exception) -> None:
         with self._taking:

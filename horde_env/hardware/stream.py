@@ -92,6 +92,8 @@ class StreamParser(ABC):
     def __init__(self) -> None:
         self.packets = self.crc_errors = 0  # valid packets; headers without one
         self.skipped_bytes = 0  # bytes fed = packets x size + skipped_bytes + size - n_wanted
+        # Those before each state of the newest `feed`
+        self.skipped_at: list[int] = []
         self._pending = bytearray()
 
     @property
@@ -105,7 +107,7 @@ class StreamParser(ABC):
 
     @abstractmethod
     def feed(self, data: bytes) -> Sequence[Any]:
-        """Add bytes of the stream and return the states (`Reading.state`) that are now complete, in order."""
+        """Add bytes of the stream, `find` its packets, and return their states (`Reading.state`), in order."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -119,6 +121,7 @@ class StreamParser(ABC):
         """Add bytes of the stream and return the packets that are now complete, in order."""
         stream = bytes(self._pending) + data
         self._pending = bytearray()
+        self.skipped_at = []
         packets = []
         position = 0
         while (start := stream.find(self.header, position)) >= 0 and start + self.size <= len(
@@ -128,6 +131,7 @@ class StreamParser(ABC):
             if self.is_sound(candidate):
                 packets.append(candidate)
                 self.skipped_bytes += start - position
+                self.skipped_at.append(self.skipped_bytes)
                 position = start + self.size
             else:
                 self.crc_errors += 1

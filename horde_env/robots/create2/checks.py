@@ -57,8 +57,12 @@ ANSWER_S = 0.5
 
 def send_stop(config: PortConfig, backend: str) -> StopReport:  # noqa: ARG001
     """Stop the robot, set Passive mode, and report what the wheels do half a second later."""
+    period_s = create2().packet_period_s
+    parser = FrameParser()
     try:
-        with Port(config, time.monotonic, parser=FrameParser(), fill=wire.FILL) as port:
+        with Port(
+            config, time.monotonic, parser=parser, fill=wire.FILL, packet_period_s=period_s
+        ) as port:
             port.write(wire.FILL + wire.STOP_BYTES)
             time.sleep(APART_S)
             port.write(wire.STOP_BYTES + bytes([wire.Op.START]) + wire.STREAM_ALL)

@@ -59,16 +59,19 @@ class FrameParser(StreamParser):
 
     def feed(self, data: bytes) -> list[CreateState]:
         """Add bytes and return the states that are now complete, in order."""
-        self._find_banner(data)
         states = []
+        skipped_at = []
         while data:
-            # Each call completes at most one frame, and the bytes that it skips precede it
-            n = self.n_wanted
-            for frame in self.find(data[:n]):
+            # Each piece completes at most one frame, and the bytes that it skips precede it
+            piece = data[: self.n_wanted]
+            data = data[len(piece) :]
+            self._find_banner(piece)
+            for frame in self.find(piece):
                 n_lost = round((self.skipped_bytes - self._told) / self.size)
                 self._told = self.skipped_bytes
+                skipped_at.append(self.skipped_bytes)
                 states.append(self.follow(wire.decode(frame[len(wire.HEADER) : -1]), n_lost))
-            data = data[n:]
+        self.skipped_at = skipped_at
         return states
 
     def forget(self) -> None:

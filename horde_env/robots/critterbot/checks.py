@@ -87,6 +87,7 @@ def send_stop(
         dialect = body.DROPS
     else:
         dialect = body.SERIAL
+    connect["packet_period_s"] = critterbot().packet_period_s
     try:
         with Port(config, monotonic, parser=dialect.parser(), fill=dialect.fill, **connect) as port:
             reading = _stop(port, dialect, monotonic, sleep)

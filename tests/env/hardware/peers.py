@@ -56,7 +56,7 @@ def config(url: str, **rest: object) -> PortConfig:
 
 
 def open_port(where: PortConfig, monotonic: Callable[[], float], **rest: Any) -> Port:
-    usual = {"parser": StateParser(), "fill": FILL}
+    usual = {"parser": StateParser(), "fill": FILL, "packet_period_s": 0.01}
     return Port(where, monotonic, **usual | rest)
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import termios
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,99 @@ def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() ->
             await_reading(p, 3)
             p.write(lost * n_lost + low)
             assert await_reading(p, 4).ir_light[2] == level
+
+
+class LateSerial:
+    """A line on virtual time. A read that waited for its bytes returns one packet although more have come."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._is_waited_for = False
+
+    def attach(self, read_once: Callable[[], bool]) -> bool:
+        self._read_once = read_once
+        return True
+
+    def deliver(self, data: bytes, waited_for: bool) -> None:
+        self._received = data
+        self._is_waited_for = waited_for
+        while self._received:
+            assert self._read_once()
+
+    @property
+    def in_waiting(self) -> int:
+        if self._is_waited_for:
+            self._is_waited_for = False
+            return 0
+        return len(self._received)
+
+    def read(self, size: int) -> bytes:
+        data = self._received[:size]
+        self._received = self._received[size:]
+        return data
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("n_at_once", [1, 2, 10], ids="{} at once".format)
+@pytest.mark.parametrize("waited_for", [False, True], ids=["read together", "first read alone"])
+def test_ir_light_is_the_same_however_many_packets_are_read_at_once(
+    n_at_once: int, waited_for: bool
+) -> None:
+    """Dark 20 and bright up to 480 alternate at 100 Hz; packets 41 and 42 are damaged, so 43 and 44 are not changed.
+
+    If packets that were read late counted as lost, 480 would be 224 again in each read of ten.
+    """
+    levels = [level for bright in range(20, 501, 20) for level in (20, min(bright, 480))]
+    serial_port = LateSerial()
+    time_s = 0.0
+    p = open_port(config("late"), lambda: time_s, connect=lambda *_, **__: serial_port)
+    readings = []
+    for first in range(0, len(levels), n_at_once):
+        packets = [packet_of(ir_light_2=level) for level in levels[first : first + n_at_once]]
+        for k in {41, 42}.intersection(range(first, first + n_at_once)):
+            packets[k - first] = GOLDEN[:-1] + b"\x00"
+        time_s = 0.01 * (first + n_at_once)
+        serial_port.deliver(b"".join(packets), waited_for)
+        newest = 0
+        if readings:
+            newest = readings[-1].number
+        readings += p.readings(newest)
+    p.close()
+    assert [reading.ir_light[2] for reading in readings[:41]] == levels[:41]
+    assert [reading.ir_light[2] for reading in readings[41:43]] == [levels[43] % 256, 20]
+
+
+def test_a_robot_that_was_silent_starts_a_new_sequence_of_ir_light() -> None:
+    """After 250 the byte 10 means 266, but not 0.06 s after it, nor in two packets 0.07 s after it."""
+    for n_packets, elapsed_s, level in ((1, 0.05, 266.0), (1, 0.06, 10.0), (2, 0.07, 10.0)):
+        serial_port = LateSerial()
+        times = iter([0.0, elapsed_s])
+        p = open_port(
+            config("late"), times.__next__, connect=lambda *_, line=serial_port, **__: line
+        )
+        serial_port.deliver(packet_of(ir_light_2=250) * 3, waited_for=False)
+        serial_port.deliver(packet_of(ir_light_2=10) * n_packets, waited_for=False)
+        assert p.readings(3)[0].ir_light[2] == level
+        p.close()
+
+
+def test_drops_that_are_read_late_over_tcp_are_not_lost() -> None:
+    """Nine come while the reader is away for 0.09 s; pyserial reports one waiting byte, which would read 10 again."""
+    high = packet_of(ir_light_2=250)
+    low = packet_of(ir_light_2=10)
+    time_s = 0.0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        p = open_port(config(f"socket://127.0.0.1:{server.getsockname()[1]}"), lambda: time_s)
+        robot, _ = server.accept()
+        with robot, p:
+            robot.sendall(high * 3)
+            await_reading(p, 3)
+            time_s = 0.09
+            robot.sendall(low * 9)
+            await_reading(p, 12)
+            assert [reading.ir_light[2] for reading in p.readings(3)] == [266.0] * 9
 
 
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:
