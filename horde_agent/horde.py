@@ -184,12 +184,13 @@ class Horde:
             self._unchecked = ()
         if self._rarity is not None:
             self._rarity.count(state[1])
-        self._engine.begin(state[1])
-        if self._engine.flags:
+        engine = self._engine.direct
+        engine.begin(state[1])
+        if engine.flags:
             self._handle_flags()
         self._current.state = state
         self._maker.begin(*state)
-        return self._readout.latest(self._engine, n_waiting=0)
+        return self._readout.latest(self._engine.direct, n_waiting=0)
 
     def learn(
         self,
@@ -245,8 +246,7 @@ class Horde:
             self._handle_flags()
         averages = self._readout.averages
         if averages is not None and divergence.n_steps >= averages.due_at:
-            self.catch_up()
-            self._readout.move_averages(self._engine, divergence.n_steps, is_last=terminated)
+            self._readout.move_averages(self._processed(), divergence.n_steps, is_last=terminated)
         if divergence.somebody_skips or divergence.reasons:
             self._n_updates_apart += self.n_updated - int(np.count_nonzero(self.rho > 0.0))
         if terminated:
@@ -313,6 +313,7 @@ class Horde:
         self.catch_up()
         self._engine.select_stream(stream)
         self._readout.following.select_stream(stream)
+        self._readout.mark_processed()
         self._current.select(stream)
         if self._engine.flags:
             self._handle_flags()
@@ -372,9 +373,10 @@ class Horde:
 
     def catch_up(self) -> None:
         """Process the queued steps; in eager mode there are none."""
-        self._engine.catch_up()
+        engine = self._engine.direct
+        engine.catch_up()
         self._readout.mark_processed()
-        if self._engine.flags:
+        if engine.flags:
             self._handle_flags()
 
     # ---- results: reading them learns nothing ----------------------------------------------------
@@ -934,14 +936,14 @@ class Horde:
     def _processed(self) -> Engine:
         """Return the engine after it has processed all queued steps."""
         self.catch_up()
-        return self._engine
+        return self._engine.direct
 
     def _prediction_of(self, demon: int, observation: Observation, tiles: Tiles) -> float:
         """Return a demon's prediction at a state, (n_channels,) and (n_active,), NaN if it diverged."""
         if self._divergence.is_diverged[demon]:
             return np.nan
         prediction = self._readout.of_demon(self._engine.direct, demon, observation, tiles)
-        if not self._engine.n_waiting:
+        if not self.n_waiting:
             self._readout.mark_processed()
         return prediction
 

@@ -174,10 +174,7 @@ class MixedEngine:
         self.engines = engines
         self.n_demons = names.size
         self._cumulant = cumulant
-        self._only = None
-        if len(engines) == 1:
-            self._only = next(iter(engines.values()))
-        self.direct = self._only or self
+        self._choose_direct()
         self.algorithm = mapping.algorithm
         self._is_nested = self._is_nested or len(engines) > 1
         self._demons = {name: np.flatnonzero(names == name) for name in engines}
@@ -191,8 +188,12 @@ class MixedEngine:
                 _warn_of_plain_engine(f"a trace reaches back more than {LARGEST_TAIL:,} steps")
                 self.engines[name] = engine.to_plain()
                 self.made_plain.add(name)
-                self._only = self._only and self.engines[name]
-                self.direct = self._only or self
+        self._choose_direct()
+
+    def _choose_direct(self) -> None:
+        self.direct = self
+        if len(self.engines) == 1:
+            (self.direct,) = self.engines.values()
 
     # ---- the stream -----------------------------------------------------------------------------
 
@@ -266,16 +267,15 @@ class MixedEngine:
         Raises:
             ValueError: If there are several engines, or it cannot.
         """
-        if self._only is None or not self._only.can_merge:
+        engine, *others = self.engines.values()
+        if others or not engine.can_merge:
             raise ValueError(SEPARATE_TRACES)
-        return self._only.to_plain()  # itself
+        return engine.to_plain()  # itself
 
     # ---- reading --------------------------------------------------------------------------------
 
     def _read(self, read: Callable[[Engine], Floats]) -> Floats:
         """Return what `read` returns of each engine, (n, ...), in the order of the demons."""
-        if self._only is not None:
-            return read(self._only)
         parts = {name: read(engine) for name, engine in self.engines.items()}
         first = next(iter(parts.values()))
         out = np.zeros((self.n_demons, *first.shape[1:]), dtype=first.dtype)
@@ -327,8 +327,6 @@ class MixedEngine:
             ValueError: If some of them have weights for each action and others do not, or there is no
                 such array.
         """
-        if self._only is not None:
-            return self._only.rows(*names, demons=demons)
         chosen = np.arange(self.n_demons)
         if demons is not None:
             chosen = demons

@@ -149,10 +149,6 @@ class ReadingOffsets(Stored):
         follower = self.arrays.follower
         self.arrays.added[: follower.size] = follower.offset + follower.level
 
-    def mark_processed(self) -> None:
-        """Keep the additions at the current state: the engine has processed everything up to it."""
-        self.added_processed[:] = self.arrays.added
-
     def mark_diverged(self, demon: int) -> None:
         """Add nothing to the predictions of a demon that diverged."""
         self.place[demon] = self._nowhere
@@ -171,7 +167,6 @@ class ReadingOffsets(Stored):
         arrays = self.of_stream()
         fill(arrays, self.streams.exchange(stream, arrays))
         self._write_added()
-        self.mark_processed()
 
     def carry_over(self, before: Self, earlier: Earlier) -> None:
         """Continue what the cumulants of remaining demons have; demons that diverged have no addition."""

@@ -133,7 +133,8 @@ class Readout:
 
     def mark_processed(self) -> None:
         """Note that the engine has processed everything up to the current state."""
-        self.following.mark_processed()
+        following = self.following
+        following.added_processed[:] = following.arrays.added
 
     def latest(self, engine: Engine, n_waiting: int) -> Floats:
         """Return the predictions at the latest processed step, (n_demons,); `n_waiting` later ones are queued."""
@@ -144,7 +145,7 @@ class Readout:
         if self._is_deferred and n_waiting:
             added = following.added_processed
         elif self._is_deferred:
-            following.mark_processed()
+            self.mark_processed()
         return self._added_up(engine.latest, engine.latest_averaged, added)
 
     def elsewhere(self, engine: Engine, tiles: Tiles, observation: Observation | None) -> Floats:
@@ -255,7 +256,7 @@ class Readout:
         self.offsets.carry_over(before.offsets, earlier)
         self.following.carry_over(before.following, earlier)
         self.write_references()
-        self.following.mark_processed()
+        self.mark_processed()
 
     def copy_estimates_from(self, other: Readout) -> None:
         """Copy the offsets and averages of the same demons, which learn from another stream."""

@@ -10,20 +10,21 @@ than LARGEST_TAIL steps; use `PlainEngine` for these.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.kernels._jit import one_at_a_time
+from horde_agent.kernels._jit import one_at_a_time, threads_here
 from horde_agent.kernels.checks import DEMON_DIVERGED, Signals
 from horde_agent.kernels.rules import rule
 from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import IS_KNOWN, NOW, SpanArrays
-from horde_agent.kernels.vectors import bind, pack
+from horde_agent.kernels.vectors import bind, entry_of, generalise, pack
 from horde_agent.learning.engine import (
     NO_VECTOR_ESTIMATE,
     SMALLEST_SCALE,
+    SMALLEST_SHARED_WORK,
     DemonMapping,
     NumberName,
     WeightsName,
@@ -51,6 +52,14 @@ _IN_FULL = (
     "alpha_w",
     "bound",
 )
+
+
+class Packed(NamedTuple):
+    """The arrays of a span engine as kernels receive them."""
+
+    native: Any  # for kernels that are compiled for each update rule
+    general: Any  # for kernels that are compiled once for all update rules
+    entry: Any  # address by which the latter call `transition.do_task` on each thread
 
 
 class SpanEngine:
@@ -118,12 +127,43 @@ class SpanEngine:
         self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
         self._signals: Signals | None = None
+        self._packed_arrays: Any = None  # the arrays `_packed_of` as kernels receive them
+        self._packed_of: SpanArrays | None = None
         self._step: Any = None  # the kernel bound to the arrays `_step_of` and to these signals
-        self._step_of: Any = None
+        self._step_of: Packed | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
-        return vars(self) | {"_signals": None, "_step": None, "_step_of": None}
+        addresses = dict.fromkeys(("_packed_arrays", "_packed_of", "_step", "_step_of"))
+        return vars(self) | addresses | {"_signals": None}
+
+    def _packed(self) -> Packed:
+        """Return the arrays as kernels receive them, for one thread if the work is small or the process was forked.
+
+        They are packed again if they were replaced, or if the number of threads changes.
+        """
+        memory = self.memory
+        span = memory.span
+        # Numbers read per call, approximately
+        n_read = memory.layout.n_lanes * span.n_active * memory.batch
+        n_threads = 1
+        if n_read >= SMALLEST_SHARED_WORK:
+            n_threads = threads_here(memory.n_threads)
+        if span is not self._packed_of or n_threads != span.n_threads:
+            memory.span = span._replace(n_threads=n_threads)
+            native = pack(memory.span)
+            entry = self._entry_of(transition.do_task, native)
+            self._packed_arrays = Packed(native, generalise(native), entry)
+            self._packed_of = memory.span
+        packed: Packed = self._packed_arrays
+        return packed
+
+    def _entry_of(self, task: Any, native: Any) -> Any:
+        """Return the address by which kernels call a task on each thread."""
+        entry = entry_of(task, native)
+        if self.memory.span.n_threads == 1 and isinstance(entry, int):
+            return np.uint64(entry)  # kernels are then compiled without a parallel loop
+        return entry
 
     @property
     def layout(self) -> Layout:
@@ -178,7 +218,7 @@ class SpanEngine:
             n_steps = self.n_waiting
         m_step = 1.0 / (self.config.mspbe_tau * self._m_scale)
         arguments = (np.ascontiguousarray(tiles, dtype=np.int64), m_step, is_last, n_steps)
-        packed = memory.packed()
+        packed = self._packed()
         if self._step is None or packed is not self._step_of:
             self._step_of = packed
             step = bind(
@@ -200,7 +240,7 @@ class SpanEngine:
 
     def _run(self, parallel_kernel: Any, *arguments: Any) -> Any:
         """Call a kernel that starts parallel loops."""
-        packed = self.memory.packed()
+        packed = self._packed()
         call = one_at_a_time(parallel_kernel, self.memory.span.n_threads)
         return call(packed.general, packed.entry, *arguments)
 
@@ -252,8 +292,8 @@ class SpanEngine:
 
     def _sum_traces(self) -> None:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
-        packed = self.memory.packed()
-        entry = self.memory.entry_of(transition.sum_trace_task, packed.native)
+        packed = self._packed()
+        entry = self._entry_of(transition.sum_trace_task, packed.native)
         sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
         sum_traces(packed.general, entry)
 
@@ -281,11 +321,11 @@ class SpanEngine:
         allocation = self.memory.allocation
         sums = allocation.zeros(self.layout.n_lanes)
         if weights == "average":
-            transition.sum_averages(self.memory.packed().native, tiles, blocks, rows, sums)
+            transition.sum_averages(self._packed().native, tiles, blocks, rows, sums)
             return sums
         bits = np.zeros(self.arrays.bits.shape[1], dtype=np.uint64)
         overlap = allocation.zeros(allocation.n_times)
-        transition.predict(self.memory.packed().native, tiles, blocks, bits, rows, overlap, sums)
+        transition.predict(self._packed().native, tiles, blocks, bits, rows, overlap, sums)
         return sums
 
     # ---- averaged weights -----------------------------------------------------------------------
@@ -297,7 +337,7 @@ class SpanEngine:
             return
         of_lanes = self.memory.allocation.zeros(self.layout.n_lanes)
         of_lanes[self.layout.lane] = rates
-        transition.move_averages(self.memory.packed().native, of_lanes)
+        transition.move_averages(self._packed().native, of_lanes)
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""
@@ -390,8 +430,8 @@ class SpanEngine:
             )
             if self._now >= 0:
                 if g != listed:
-                    transition.list_group(self.memory.packed().general, g)
-                transition.read_block(self.memory.packed().native, b, theta, w, m)
+                    transition.list_group(self._packed().general, g)
+                transition.read_block(self._packed().native, b, theta, w, m)
                 listed = g
             yield b, tuple(a.reshape(-1, width) for a in (theta, w, m))  # type: ignore[misc]
         self.arrays.is_flagged[:] = flags
@@ -513,7 +553,7 @@ class SpanEngine:
         """Recompute the sums at the current state from the written weights; no update is pending."""
         if self._now < 0:
             return
-        transition.sum_bases(self.memory.packed().native, self._active)
+        transition.sum_bases(self._packed().native, self._active)
         self.arrays.prediction[:] = self.arrays.base
         self.arrays.predictions[:] = self._of_demons(self.arrays.prediction)
         self.arrays.averaged[:] = self._of_demons(self.arrays.base_average)

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import trace_rules
-from horde_agent.kernels._jit import Constant, threads_here
+from horde_agent.kernels._jit import Constant
 from horde_agent.kernels.rules import Rule, rule
-from horde_agent.kernels.span import transition
 from horde_agent.kernels.span.arrays import (
     CHUNK,
     N_CLOCKS,
@@ -30,11 +29,9 @@ from horde_agent.kernels.span.arrays import (
     NOW,
     SpanArrays,
 )
-from horde_agent.kernels.vectors import entry_of, generalise, pack
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
-    SMALLEST_SHARED_WORK,
     DemonMapping,
     max_finite,
 )
@@ -590,14 +587,6 @@ def _power_of_two(n: int) -> int:
 # ---- what an engine stores ----------------------------------------------------------------------
 
 
-class Packed(NamedTuple):
-    """The arrays of a span engine as kernels receive them."""
-
-    native: Any  # for kernels that are compiled for each update rule
-    general: Any  # for kernels that are compiled once for all update rules
-    entry: Any  # address by which the latter call `transition.do_task` on each thread
-
-
 class SpanMemory(Stored):
     """The arrays of a span engine; arguments as of `SpanEngine`. Its methods expect that no step is queued.
 
@@ -647,43 +636,12 @@ class SpanMemory(Stored):
         self.class_scale = np.ones(N_CLASSES)
         self.scale = np.ones(n_features, dtype=self.dtype)
         self.streams = Streams()
-        self._packed: Packed | None = None
         self._lay_out(demons, 0)
 
     @property
     def rule(self) -> Rule:
         """The update rule; not an attribute, because modules cannot be copied."""
         return rule(self.config.algorithm)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes except addresses, which are invalid in a copy or another process."""
-        return vars(self) | {"_packed": None}
-
-    def packed(self) -> Packed:
-        """Return the arrays as kernels receive them, for one thread if the work is small or the process was forked.
-
-        They are packed again if they were replaced, or if the number of threads changes.
-        """
-        n_read = (
-            self.layout.n_lanes * self.span.n_active * self.batch
-        )  # numbers read per call, approximately
-        if n_read < SMALLEST_SHARED_WORK:
-            n_threads = 1
-        else:
-            n_threads = threads_here(self.n_threads)
-        if self._packed is None or n_threads != self.span.n_threads:
-            self.span = self.span._replace(n_threads=n_threads)
-            native = pack(self.span)
-            entry = self.entry_of(transition.do_task, native)
-            self._packed = Packed(native, generalise(native), entry)
-        return self._packed
-
-    def entry_of(self, task: Any, native: Any) -> Any:
-        """Return the address by which kernels call a task on each thread."""
-        entry = entry_of(task, native)
-        if self.span.n_threads == 1 and isinstance(entry, int):
-            return np.uint64(entry)  # kernels are then compiled without a parallel loop
-        return entry
 
     def _tail_for(self, largest_decay: float) -> int:
         """Return the number of steps of traces to store, in addition to pending ones."""
@@ -718,7 +676,6 @@ class SpanMemory(Stored):
             scale=self.scale,
         )
         self._n_touched = 0  # numbers of theta that are pre-faulted, and of w and m
-        self._packed = None
         prefault(self.span.c, self.span.d, self.span.h, self.span.q, n_threads=self.n_threads)
         self._prefault_rows(min(self.n_features, max(int(self.clock[N_ROWS]), _FIRST_ROWS)))
 
@@ -726,7 +683,6 @@ class SpanMemory(Stored):
         """Set the number of active features at the first call; raise ValueError if it changes later."""
         if not self.span.n_active:
             self.span = self.span._replace(**self.allocation.shared(n_active))
-            self._packed = None
             self.streams.others.clear()  # none of them has begun
         elif n_active != self.span.n_active:
             raise ValueError(
@@ -876,7 +832,6 @@ class SpanMemory(Stored):
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
-        self._packed = None
         tail = int(state["tail"])
         n_active = int(state["n_active"])
         if (tail, n_active) != (self._tail, self.span.n_active):

@@ -40,7 +40,8 @@ MAY_DIFFER = {
         (
             "PlainEngine._packed",
             "PlainEngine._packed_of",
-            "SpanMemory._packed",
+            "SpanEngine._packed_arrays",
+            "SpanEngine._packed_of",
             "SpanEngine._step",
             "SpanEngine._step_of",
             "PolicyRatios._write_constants",

@@ -22,7 +22,7 @@ from horde_agent.kernels.checks import TAIL_TOO_LONG
 from horde_agent.kernels.span.arrays import NOW
 from horde_agent.learning import LearnerConfig, PlainEngine, SpanEngine, rarity
 from horde_agent.learning import plain as plain_module
-from horde_agent.learning import span_storage as span_module
+from horde_agent.learning import span as span_module
 from horde_agent.learning.engine import DemonMapping
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.rarity import FeatureRarity
