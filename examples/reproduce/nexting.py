@@ -70,7 +70,7 @@ REAL_LOG = (
 )
 REAL_SCALES_S = (0.1, 0.5, 2.0)
 REAL_PASSES = 30
-"""The log of 99.7 s is too short for returns over 8 s; passes as in `horde learn`."""
+"""The log of 99.7 s is too short for returns over 8 s; the published claims are of 30 passes."""
 
 # ---- off-line solutions ---------------------------------------------------------------------------------------------
 

@@ -42,8 +42,6 @@ RECORDED = ("replay", "data")
 """Backends that cannot act."""
 FAMILIES = ("excursions", "policies", "nexting", "values")
 DEFAULT_STEPS = 60_000
-LOG_PASSES = 30
-DATA_PASSES = 1
 MOST_ROBOTS = 1_000
 MOST_STEPS = 10**12  # 3,000 years at 10 Hz
 MOST_HORIZON = MOST_PASSES = 10**6
@@ -196,9 +194,7 @@ class LearnConfig:
     excursions: bool = False
     excursion_probability: float = 0.02
     horizon: int = 50
-    passes: Annotated[int | None, _shown("N", f"(default: {LOG_PASSES}; data: {DATA_PASSES})")] = (
-        None
-    )
+    passes: int = 1
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
@@ -288,16 +284,12 @@ def resolve(config: LearnConfig) -> LearnConfig:
     steps = config.steps
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
-    is_run = config.backend == "replay" and is_life(config.log)
-    passes = config.passes or LOG_PASSES
-    if is_run or (config.backend == "data" and config.passes is None):
-        passes = DATA_PASSES
     config = replace(
         config,
         features=features_of(config.features).resolved(config.seed),
     )
     config = _with_learner(config)
-    return replace(config, questions=questions, steps=steps, passes=passes, physics=physics)
+    return replace(config, questions=questions, steps=steps, physics=physics)
 
 
 def refuse_early(config: LearnConfig) -> None:
@@ -495,11 +487,7 @@ _RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         f"at least 1 and at most {MOST_STEPS:,}",
     ),
     ("horizon", lambda x: 1 <= x <= MOST_HORIZON, f"at least 1 and at most {MOST_HORIZON:,}"),
-    (
-        "passes",
-        lambda x: x is None or 1 <= x <= MOST_PASSES,
-        f"at least 1 and at most {MOST_PASSES:,}",
-    ),
+    ("passes", lambda x: 1 <= x <= MOST_PASSES, f"at least 1 and at most {MOST_PASSES:,}"),
     ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
     ("seed", lambda x: 0 <= x <= MOST_SEED, f"at least 0 and at most {MOST_SEED:,}"),
     ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
@@ -731,15 +719,17 @@ def _unused(config: LearnConfig) -> Iterator[Rule]:
     )
     is_lone = config.repeat != LearnConfig.repeat and not behaviour.uses_repeat
     yield is_lone, f"--repeat {config.repeat:g} belongs to --behaviour random; omit it"
-    if config.passes not in (None, LOG_PASSES):
+    if config.passes != LearnConfig.passes:
         passes = f"--passes {config.passes}"
         is_other = config.backend not in RECORDED
         yield (
             is_other,
             f"{passes} requires a log or a data set; omit it with --backend {config.backend}",
         )
-        is_again = is_life(config.log) and config.passes != DATA_PASSES
-        yield is_again, f"{passes}: a recorded run is learned from once; omit it"
+        yield (
+            is_life(config.log),
+            f"{passes}: a recorded run is learned from once; omit it",
+        )
     if config.backend in RECORDED:
         for name in _OF_ACTING:
             is_given = getattr(config, name) != getattr(LearnConfig, name)

@@ -127,12 +127,12 @@ SETTINGS = [
         "--behaviour requires a robot that can act; omit it with --backend replay",
     ),
     Case(
-        "learn --passes 2",
-        "--passes 2 requires a log or a data set; omit it with --backend simulator",
+        "learn --passes 30",
+        "--passes 30 requires a log or a data set; omit it with --backend simulator",
     ),
     Case(
-        "learn --backend replay --log run --passes 2",
-        "--passes 2: a recorded run is learned from once",
+        "learn --backend replay --log run --passes 30",
+        "--passes 30: a recorded run is learned from once",
     ),
     Case("learn --backend replay --log run --repeat 0.2", "--repeat requires a robot that can act"),
     Case(

@@ -261,12 +261,15 @@ def _how_a_log_is_scored(
     share = "-"
     if better is not None:
         share = f"{better:.0%}"
+    pass_or_passes = "passes"
+    if passes == 1.0:
+        pass_or_passes = "pass"
     n_constant = int(score.is_constant.sum())
     mean, median = (nmsre_text(of_mean[key]) for key in ("mean_nmsre", "median_nmsre"))
     return (
-        f"Learned in {passes:.3g} passes over the first {log_nexting.LEARNED_SHARE:.0%} of the log; scored on the "
-        f"last {score.n_scored.max(initial=0)} steps against the log's own returns, up to its end or a gap, in rows "
-        "with at most 5 % of the return beyond. NMSRE here is "
+        f"Learned in {passes:.3g} {pass_or_passes} over the first {log_nexting.LEARNED_SHARE:.0%} of the log; scored "
+        f"on the last {score.n_scored.max(initial=0)} steps against the log's own returns, up to its end or a gap, in "
+        "rows with at most 5 % of the return beyond. NMSRE here is "
         "the mean squared error over the variance of the held-out returns; always predicting the mean return of the "
         f"learned part scores {median} in the median and {mean} in the mean; {share} of the questions do better than "
         f"that. {n_constant} of {len(score.variance)} questions have returns that do not vary there: "
