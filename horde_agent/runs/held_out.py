@@ -28,8 +28,7 @@ from horde_agent.record import Flag, Phase, read_in_parts
 from horde_agent.runs.log_nexting import LEARNED_SHARE
 from horde_agent.runs.storage.question_table import HeldOutScore, read_held_out
 from horde_agent.scoring.intervals import Resampler
-from horde_agent.scoring.moments import nmsre_of_constant
-from horde_agent.scoring.nmsre import nmsre_text
+from horde_agent.scoring.nmsre import nmsre_of_constant, nmsre_text
 from horde_agent.scoring.prediction_error import (
     PredictionError,
     Stretches,

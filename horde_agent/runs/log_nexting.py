@@ -25,7 +25,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import PredictorAlong
 from horde_agent.record import Flag, Phase, Stream
 from horde_agent.refusals import BadInput
-from horde_agent.scoring.moments import ReturnMoments
+from horde_agent.scoring.nmsre import ReturnMoments
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
     NO_CHANNEL,

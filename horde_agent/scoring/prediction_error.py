@@ -23,7 +23,7 @@ import numpy as np
 
 from horde_agent.scoring.importance import effective_size
 from horde_agent.scoring.intervals import Estimate, Ratios
-from horde_agent.scoring.moments import ROUNDING
+from horde_agent.scoring.nmsre import ROUNDING
 from horde_agent.types import Floats, Integers
 
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.excursion_table import ExcursionTable
-from horde_agent.scoring.moments import ReturnMoments
-from horde_agent.scoring.nmsre import error_trace
+from horde_agent.scoring.nmsre import ReturnMoments, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion
 from horde_agent.scoring.two_pass_nmsre import final_nmsre, policy_scores
 from horde_agent.types import Floats, Integers

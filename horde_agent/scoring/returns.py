@@ -6,7 +6,7 @@
 The n terms of g are measured. The rest is not, so a predictor v fills it in itself: its error is
 v_t - g_t - share_t v_{t+n}. A constant added to the cumulants adds the same to v_t as to the
 others, and a prediction that fulfils its Bellman equation along the way has no error. Variances
-take the mean return for the rest (`moments`). A question is scored if at most 5 % of its return
+take the mean return for the rest (`nmsre`). A question is scored if at most 5 % of its return
 lie beyond the measured terms.
 
 `TestExcursion` adds the terms up one by one; `returns_along` computes returns for every row of a

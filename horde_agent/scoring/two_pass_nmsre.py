@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent.scoring.excursion_table import ExcursionTable
-from horde_agent.scoring.moments import ReturnMoments
-from horde_agent.scoring.nmsre import Outcomes, error_trace
+from horde_agent.scoring.nmsre import Outcomes, ReturnMoments, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Bools, Floats, Integers
 
