@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.life.counts import RobotInfo
 from horde_agent.life.learner import check_fit, encoder
-from horde_agent.life.robot import RobotInfo
 from horde_agent.record import BROKEN, Observation
 
 try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from horde_agent.life.robot import FLAG_KEYS, RobotInfo
+from horde_agent.life.counts import FLAG_KEYS, RobotInfo
 from horde_agent.record import FIELDS
 from tests.env.test_environments import CASES, made
 

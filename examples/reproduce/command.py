@@ -24,7 +24,7 @@ from examples.reproduce import (
 from examples.reproduce.experiment import Cell, ExperimentContext, Result, Scale, run_experiment
 from examples.reproduce.page import write_page
 from horde_agent.life.bodies import ONE_AT_A_TIME
-from horde_agent.life.timing import duration
+from horde_agent.life.counts import duration
 from horde_agent.refusals import BadInput, check_one_of, one_line
 from horde_agent.runs.config import is_file
 from horde_agent.runs.storage.files import writable, write_json

@@ -9,7 +9,7 @@ from pathlib import Path
 from examples.reproduce.checks import CheckResult
 from examples.reproduce.experiment import Cell, Result
 from horde_agent.html import STYLE, element, notes, page, section, table
-from horde_agent.life.timing import duration
+from horde_agent.life.counts import duration
 
 SHORT_LIVES = (
     "Short lives: this scale shows that everything works. A verdict about how well something is learned means little "

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numba
 
-from horde_agent.life.timing import duration
+from horde_agent.life.counts import duration
 
 _PRINT_EVERY_S = 10.0
 

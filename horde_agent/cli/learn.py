@@ -22,8 +22,8 @@ from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
+from horde_agent.life.counts import UnfitResult
 from horde_agent.life.life import BodyDisobeys
-from horde_agent.life.robot import UnfitResult
 from horde_agent.policies import StickyRandom
 from horde_agent.record import RecordLost, header_of
 from horde_agent.record.segments import number_of

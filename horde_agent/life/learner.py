@@ -18,9 +18,9 @@ from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.learning.stored import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import identity
+from horde_agent.life.counts import Durations
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken
-from horde_agent.life.timing import Durations
 from horde_agent.record import (
     BROKEN,
     DRIVES,

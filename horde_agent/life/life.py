@@ -21,6 +21,7 @@ import numpy as np
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
+from horde_agent.life.counts import Durations, RobotCounts, RobotInfo, UnfitResult
 from horde_agent.life.excursions import (
     Choice,
     DockingConfig,
@@ -29,9 +30,8 @@ from horde_agent.life.excursions import (
     Excursions,
 )
 from horde_agent.life.learner import StreamLearner
-from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
-from horde_agent.life.robot_stream import BodyDisobeys, RobotCounts, RobotStream
-from horde_agent.life.timing import Durations
+from horde_agent.life.robot import RobotBody
+from horde_agent.life.robot_stream import BodyDisobeys, RobotStream
 from horde_agent.life.worker import Worker, worker_for
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
@@ -88,8 +88,9 @@ class Life:
 
     Args:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions.
-            `horde_agent.life.robot` lists what else a robot may offer. Test excursions run if it
-            can drive to the centre, or if `excursions` says `without_drive`.
+            `horde_agent.life.robot` lists what else a robot may offer, `life.counts.RobotInfo` what
+            it may report in `info`. Test excursions run if it can drive to the centre, or if
+            `excursions` says `without_drive`.
         horde: Learns and predicts.
         behaviour: Chooses the actions and their probabilities: `StickyRandom`, `Follow(policy)`, or
             any object with `draw(rng, observation, tiles)`, which returns an action and its

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
+from horde_agent.life.counts import duration
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
-from horde_agent.life.timing import duration
 from horde_agent.record import DRIVES, Flag, Row
 from horde_agent.saving import State
 from horde_agent.scoring.mspbe import effective_sample_size, has_estimate, updates_until_valid

@@ -1,113 +1,17 @@
-"""The interface between a life and its robot: everything a life reads beyond Gymnasium's own methods.
+"""The interface between a life and its robot: everything a life uses beyond Gymnasium's own methods.
 
-Any Gymnasium environment will do. One that lacks these attributes or info keys cannot drive, dock
-or be restored, and each of its steps counts as whole.
+Any Gymnasium environment will do. One that lacks these attributes cannot drive, dock or be restored.
+What its `info` may report is in `counts.RobotInfo`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import gymnasium
-import numpy as np
 
-from horde_agent.record.dtype import INFO_FIELDS, Flag
-
-
-class UnfitResult(ValueError):
-    """The environment returned something that does not have the form of Gymnasium's API or of its spaces."""
-
-
-class RobotInfo(NamedTuple):
-    """What a reset or a step returned beside the observation; a default stands for each missing key of its `info`.
-
-    Attributes:
-        row_fields: Fields of the row that come from `info`, by name, with missing values for missing
-            keys.
-        flags: How the observation came about: `Flag`. It is a GAP after a reset or if `gap` is set,
-            NOT_APPLIED unless the robot carried out the command (`applied`), and STALE if no new
-            packet arrived (`stale`).
-        reward: Reward of the step; NaN after a reset, or if it is no number.
-        obeyed: Whether the robot carries out commands at all.
-        battery_low, battery_urgent: Whether to dock, and whether to interrupt a test excursion for
-            it.
-        crc_errors, clipped: Damaged packets and values out of range since the last step.
-        link_losses, s_without_link: Losses of the link since the last step, and their duration in
-            seconds; None if the robot does not report them.
-        overrun_s, sensor_age_s: Lateness of the step and age of its packet in seconds; None if not
-            reported.
-        manoeuvre_steps: Periods that the drive of this reset took; None if not reported.
-        action, b: Action taken next and its probability, of a recorded life.
-    """
-
-    row_fields: dict[str, Any]
-    flags: int
-    reward: float
-    obeyed: int = 1
-    battery_low: int = 0
-    battery_urgent: int = 0
-    crc_errors: int = 0
-    clipped: int = 0
-    link_losses: int | None = None
-    s_without_link: float | None = None
-    overrun_s: float | None = None
-    sensor_age_s: float | None = None
-    manoeuvre_steps: int | None = None
-    action: int = 0
-    b: float = 1.0
-
-    @classmethod
-    def of(
-        cls,
-        info: Mapping[str, Any] | None,
-        *,
-        begins: bool = False,
-        terminated: bool = False,
-        truncated: bool = False,
-        reward: Any = np.nan,
-    ) -> RobotInfo:
-        """Read what an environment returned; `begins`: by a reset.
-
-        Some environments return None as `info`, which has no key.
-
-        Raises:
-            UnfitResult: If `info` is anything else than a mapping.
-        """
-        if info is None:
-            info = {}
-        if type(info) is not dict and not isinstance(info, Mapping):
-            raise UnfitResult(
-                f"the environment returned an info of the type {type(info).__name__}, expected a dict"
-            )
-        row_fields: dict[str, Any] = {}
-        for name, keys, missing in INFO_FIELDS:
-            if isinstance(missing, tuple):
-                row_fields[name] = tuple(map(info.get, keys, missing))
-            else:
-                row_fields[name] = info.get(keys[0], missing)
-        flags = int(Flag.NONE)
-        if begins or info.get("gap", False):
-            flags |= Flag.GAP
-        if not info.get("applied", True):
-            flags |= Flag.NOT_APPLIED
-        if info.get("stale", False):
-            flags |= Flag.STALE
-        if terminated:
-            flags |= Flag.TERMINATED
-        if truncated:
-            flags |= Flag.TRUNCATED
-        try:
-            reward = float(reward)
-        except (TypeError, ValueError):
-            reward = np.nan
-        return cls(row_fields, flags, reward, *map(info.get, _KEYS, _DEFAULTS))
-
-
-_KEYS = tuple(RobotInfo._field_defaults)
-_DEFAULTS = tuple(RobotInfo._field_defaults.values())
-FLAG_KEYS = ("gap", "applied", "stale")
-"""Keys of `info` that `RobotInfo.flags` is made of."""
+from horde_agent.life.counts import RobotInfo
 
 
 class RobotBody:

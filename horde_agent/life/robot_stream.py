@@ -13,6 +13,7 @@ import numpy as np
 
 from horde_agent.interface import Interface, readable
 from horde_agent.kernels.tiles import first_outside
+from horde_agent.life.counts import RobotCounts, RobotInfo, UnfitResult
 from horde_agent.life.excursions import (
     Choice,
     DockingConfig,
@@ -20,8 +21,7 @@ from horde_agent.life.excursions import (
     ExcursionConfig,
     Excursions,
 )
-from horde_agent.life.robot import RobotBody, RobotInfo, UnfitResult
-from horde_agent.life.timing import LATE_S, Durations
+from horde_agent.life.robot import RobotBody
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Observation, Phase, Row
 from horde_agent.saving import (
@@ -36,18 +36,6 @@ from horde_agent.saving import (
 from horde_agent.types import Tiles, can_be_called, generator
 
 PATIENCE_S = 60.0  # without an applied action
-
-_SAVED_COUNTS = (
-    "steps",
-    "gaps",
-    "crc_errors",
-    "deadlines_missed",
-    "n_clipped",
-    "n_not_applied",
-    "link_losses",
-    "s_without_link",
-    "n_not_finite",
-)
 
 # Attributes of a stream, and their names in a snapshot
 _SAVED = (
@@ -78,66 +66,6 @@ class BodyDisobeys(RuntimeError):
         super().__init__(
             f"the life ends after {steps} steps, {PATIENCE_S:g} s after the last learning: {why}"
         )
-
-
-class RobotCounts:
-    """Steps and faults of all robots of a life.
-
-    Attributes:
-        steps: Number of periods, excursions and drives included.
-        gaps: Observations that do not follow from the one before, and resumes of a robot that cannot
-            be restored; drives are no faults.
-        crc_errors: Damaged packets.
-        deadlines_missed: Steps that were late.
-        n_clipped: Readings out of range.
-        n_not_applied: Steps in which the action was not applied (safety stop, charging).
-        n_not_finite: Observations with a reading that was not finite. Each repeats the one before it
-            and is a gap.
-        link_losses, s_without_link: Number of losses of the link, and their total duration in
-            seconds; None if the robot does not report them.
-        sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each
-            step, in seconds; empty if the robot does not report them.
-    """
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.gaps = 0
-        self.crc_errors = 0
-        self.deadlines_missed = 0
-        self.n_clipped = 0
-        self.n_not_applied = 0
-        self.n_not_finite = 0
-        self.link_losses: int | None = None
-        self.s_without_link: float | None = None
-        self.sensor_age_s = Durations()
-        self.overrun_s = Durations()
-
-    def add(self, info: RobotInfo, flags: int, *, is_step: bool) -> None:
-        """Add the faults of an observation with these flags.
-
-        Of a frame of a drive, and at its end, only damaged packets and losses of the link count.
-        """
-        self.crc_errors += info.crc_errors
-        if info.link_losses is not None and info.s_without_link is not None:
-            self.link_losses = (self.link_losses or 0) + info.link_losses
-            self.s_without_link = (self.s_without_link or 0.0) + info.s_without_link
-        if not is_step:
-            return
-        self.gaps += bool(flags & Flag.GAP)
-        self.n_not_applied += bool(flags & Flag.NOT_APPLIED)
-        if info.overrun_s is not None:
-            self.overrun_s.add(info.overrun_s)
-            self.deadlines_missed += info.overrun_s > LATE_S
-        if info.sensor_age_s is not None:
-            self.sensor_age_s.add(info.sensor_age_s)
-
-    def state(self) -> State:
-        """Return the counts, without the durations, which belong to this process."""
-        return attributes(self, *_SAVED_COUNTS)
-
-    def restore(self, state: State) -> None:
-        """Continue from what `state` returned."""
-        put_back(self, state, *_SAVED_COUNTS)
 
 
 class RobotStream:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from horde_agent.life.counts import RobotCounts
 from horde_agent.life.learner import StreamLearner
-from horde_agent.life.robot_stream import RobotCounts
 from horde_agent.saving import State
 
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from horde_agent import Horde
 from horde_agent.interface import Interface
 from horde_agent.learning import LearnerConfig
+from horde_agent.life.counts import Durations
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.observers import Follower, MspbeWatch, Progress, sample
-from horde_agent.life.timing import Durations
 from horde_agent.record import Phase, Recorder
 from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.scoring.returns import PolicyUnderTest, TestExcursion

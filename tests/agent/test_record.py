@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.life.robot import RobotInfo
+from horde_agent.life.counts import RobotInfo
 from horde_agent.record import (
     Flag,
     Phase,

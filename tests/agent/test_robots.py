@@ -15,10 +15,11 @@ from rich.console import Console
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life import robots as module
+from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life, StepEvent
-from horde_agent.life.robot_stream import RobotCounts, RobotStream
+from horde_agent.life.robot_stream import RobotStream
 from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, rows_in, snapshots

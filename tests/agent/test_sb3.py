@@ -23,8 +23,8 @@ from horde_agent import (
     TabularObservation,
 )
 from horde_agent.learning.rules import PAPER_CONFIG
+from horde_agent.life.counts import RobotInfo
 from horde_agent.life.learner import StreamLearner
-from horde_agent.life.robot import RobotInfo
 from horde_agent.record import NO_ACTION, Flag, Phase
 from tests.agent.doubles import horde_of
 from tests.agent.hordes import engine_of

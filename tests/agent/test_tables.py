@@ -15,9 +15,9 @@ import pytest
 
 from horde_agent import GVF, Behaviour, Channel, ConstantAction, Interface
 from horde_agent.gvf import variance_of
+from horde_agent.life.counts import Durations
 from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import StreamLearner, relearn
-from horde_agent.life.timing import Durations
 from horde_agent.questions import nexting
 from horde_agent.record import Flag, Phase, Recorder, Row, Stream
 from horde_agent.refusals import BadInput

@@ -22,7 +22,7 @@ from PIL import Image
 
 from examples.reproduce import EXPERIMENTS, FURTHER, LATER
 from examples.reproduce.experiment import Cell, Result, Table
-from horde_agent.life.timing import duration
+from horde_agent.life.counts import duration
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FINAL_NMSRE = "Final NMSRE of each life"

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from horde_agent import html
 from horde_agent.html import section
-from horde_agent.life.timing import duration
+from horde_agent.life.counts import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.config import read_settings, refuse_no_run, time_name

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from horde_agent.interface import Interface
-from horde_agent.life.robot import RobotInfo
+from horde_agent.life.counts import RobotInfo
 from horde_agent.record import UNKNOWN_POSE, Phase, Recorder, Row, Stream
 from horde_agent.runs.storage.run import record_header
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import MspbeWatch, Sampler
-from horde_agent.life.robot_stream import RobotCounts
 from horde_agent.life.stream import LearnedStream
 from horde_agent.runs.storage.resume import Resumption, change_questions, check_excursions
 from horde_agent.runs.storage.run import Run

@@ -14,9 +14,9 @@ from horde_agent.features import features_of
 from horde_agent.gvf import GVF, Prediction
 from horde_agent.interface import Interface
 from horde_agent.learner import Learner
+from horde_agent.life.counts import Durations
 from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
-from horde_agent.life.timing import Durations
 from horde_agent.policies import Behaviour
 from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
