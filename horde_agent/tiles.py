@@ -9,6 +9,7 @@ Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
+from horde_agent.kernels.vectors import bind
 from horde_agent.types import Tiles, listed, parsed_toml
 
 _KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset")
@@ -218,13 +220,13 @@ class TileCoder:
         Raises:
             ValueError: If `observation` has a wrong shape, or a reading is not in [0, 1].
         """
-        observation = np.asarray(observation)
+        observation = np.asarray(observation, dtype=np.float64, order="C")
         if observation.shape != (self.n_inputs,):
             raise ValueError(
                 f"observation must have shape ({self.n_inputs},), not {observation.shape}"
             )
         out = np.empty(self.n_active, dtype=np.int64)
-        outside = kernels.encode(observation, self._tilings, out)
+        outside = _bound_encode()(observation, self._tilings, out)
         if outside >= 0:
             raise ValueError(
                 f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}"
@@ -232,6 +234,15 @@ class TileCoder:
         if self._has_bias:
             out[-1] = self.n_features - 1
         return out
+
+
+@functools.cache
+def _bound_encode() -> Any:
+    """Return the kernel that finds the active tiles, compiled for the arrays of `TileCoder.encode`."""
+    numbers = np.zeros(1, dtype=np.int64)
+    pairs = np.zeros((1, 2), dtype=np.int64)
+    tilings = kernels.Tilings(first=numbers, channel=pairs, intervals=pairs, offset=np.zeros(1))
+    return bind(kernels.encode, like=(np.zeros(1), tilings, numbers))
 
 
 def check_keys(

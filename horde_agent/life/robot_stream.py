@@ -5,6 +5,7 @@ A life has one robot or several, and counts the faults of all of them together, 
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from horde_agent.interface import Interface, readable
 from horde_agent.kernels.tiles import first_outside
+from horde_agent.kernels.vectors import bind
 from horde_agent.life.counts import RobotCounts, RobotInfo, UnfitResult
 from horde_agent.life.excursions import (
     Choice,
@@ -214,7 +216,7 @@ class RobotStream:
             flags |= Flag.GAP
             self._follows_not_finite = False
         if self._is_unit:
-            is_in_range = first_outside(values) < 0
+            is_in_range = _bound_check()(values) < 0
         else:
             is_in_range = np.isfinite(values).all()
         if not is_in_range:
@@ -334,6 +336,12 @@ class RobotStream:
             self.is_resumed = True
         # Last: nothing may draw from it after this
         restore_generator(self.rng, inner(state, "rng"))
+
+
+@functools.cache
+def _bound_check() -> Any:
+    """Return the kernel that checks readings in [0, 1], compiled for observations."""
+    return bind(first_outside, like=(np.zeros(1, dtype=np.float32),))
 
 
 def _converted(observation: Any, n_inputs: int) -> Observation:
