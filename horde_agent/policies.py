@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from horde_agent.parametric import Gaussian as Gaussian
 from horde_agent.parametric import Gibbs as Gibbs
 from horde_agent.saving import State
-from horde_agent.types import Floats, Tiles, can_be_called, real_number, whole_number
+from horde_agent.types import Floats, Tiles, can_be_called, number_in, whole_number
 
 _SUM_TOLERANCE = 1e-6
 
@@ -191,6 +191,16 @@ class PolicyFunction:
         return np.asarray(self.function(observation, tiles), dtype=np.float64)
 
 
+def checked_repeat(repeat: Any) -> float:
+    """Return a probability of repeating an action as a float; raise InvalidArgument if it is not in [0, 1)."""
+    return number_in("repeat", repeat, "[0, 1)")
+
+
+def checked_epsilon(epsilon: Any) -> float:
+    """Return a probability of a random action as a float; raise InvalidArgument if it is not in [0, 1]."""
+    return number_in("epsilon", epsilon, "[0, 1]")
+
+
 class StickyRandom:
     """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw uniformly.
 
@@ -217,10 +227,8 @@ class StickyRandom:
 
     def __init__(self, n_actions: int, repeat: float = 0.5) -> None:
         n_actions = whole_number("n_actions", n_actions, 1)
-        if not 0.0 <= real_number("repeat", repeat) < 1.0:
-            raise ValueError(f"repeat must be in [0, 1), not {repeat}")
         self.n_actions = n_actions
-        self.repeat = float(repeat)
+        self.repeat = checked_repeat(repeat)
         self.last_action: int | None = None
         self._fresh = 1.0 / n_actions
         self._other = (1.0 - repeat) / n_actions
@@ -361,8 +369,7 @@ class EpsilonGreedy:
             raise ValueError(
                 f"values must be callable with (observation, tiles), not {self.values!r}"
             )
-        if not 0.0 <= real_number("epsilon", self.epsilon) <= 1.0:
-            raise ValueError(f"epsilon must be in [0, 1], not {self.epsilon}")
+        checked_epsilon(self.epsilon)
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
         """Return the probability of each action, shape (n_actions,)."""

@@ -15,12 +15,13 @@ class BadInput(ValueError):
     """An input of the user is invalid; the message says how to correct it."""
 
 
-def check_one_of(what: str, value: str, known: Collection[str]) -> None:
+def check_one_of(what: str, value: Any, known: Collection[str]) -> None:
     """Raise BadInput if a value is not one of those known."""
     if value not in known:
-        raise BadInput(
-            f"unknown {what} {value!r}: choose {', '.join(known)}{did_you_mean(value, known)}"
-        )
+        hint = ""
+        if isinstance(value, str):
+            hint = did_you_mean(value, known)
+        raise BadInput(f"unknown {what} {value!r}: choose {', '.join(known)}{hint}")
 
 
 def one_line(error: BaseException) -> str:

@@ -50,17 +50,34 @@ def can_be_called(function: Any, n_arguments: int) -> bool:
         return False
 
 
+class InvalidArgument(ValueError):
+    """An argument has a value that it cannot have; the sentence begins with its name.
+
+    Attributes:
+        argument: The name.
+        problem: The rest of the sentence, for a program that has another name for it, such as a flag.
+    """
+
+    def __init__(self, argument: str, problem: str) -> None:
+        super().__init__(argument, problem)  # both, so that it can be pickled
+        self.argument = argument
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.argument} {self.problem}"
+
+
 def whole_number(argument: str, value: Any, least: int) -> int:
     """Return an argument as a plain int.
 
     Raises:
-        ValueError: If it is not a whole number of at least `least`; the message names the argument.
+        InvalidArgument: If it is not a whole number of at least `least`.
     """
     if hasattr(value, "__index__") and not isinstance(value, bool):
         number = operator.index(value)
         if number >= least:
             return number
-    raise ValueError(f"{argument} must be a whole number of at least {least}, not {value!r}")
+    raise InvalidArgument(argument, f"must be a whole number of at least {least}, not {value!r}")
 
 
 def generator(rng: Any) -> np.random.Generator:
@@ -76,16 +93,36 @@ def real_number(argument: str, value: Any) -> float:
     """Return an argument as a plain float, which may be infinite or NaN.
 
     Raises:
-        ValueError: If it is not a number; the message names the argument.
+        InvalidArgument: If it is not a number.
     """
     if type(value) is float:
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise ValueError(f"{argument} must be a number, not {value!r}")
+        raise InvalidArgument(argument, f"must be a number, not {value!r}")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{argument} is a number of more than 300 digits") from None
+        raise InvalidArgument(argument, "is a number of more than 300 digits") from None
+
+
+def is_in(interval: str, value: float) -> bool:
+    """Return True if a value lies in an interval such as "(0, 1]"; NaN lies in none."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    return (low < value or (interval[0] == "[" and low == value)) and (
+        value < high or (interval[-1] == "]" and value == high)
+    )
+
+
+def number_in(argument: str, value: Any, interval: str) -> float:
+    """Return an argument as a plain float in an interval, as `is_in` reads it.
+
+    Raises:
+        InvalidArgument: If it is not a number, or lies outside.
+    """
+    number = real_number(argument, value)
+    if not is_in(interval, number):
+        raise InvalidArgument(argument, f"must be in {interval}, not {value}")
+    return number
 
 
 def parsed_toml(text: str) -> dict[str, Any]:

@@ -38,11 +38,11 @@ from horde_agent.cli.settings import (
 from horde_agent.judging.command import EvaluateConfig
 from horde_agent.refusals import BadInput, check_one_of
 from horde_agent.runs.config import (
-    MOST_STEPS,
     LearnConfig,
     read_config,
     refuse_early,
     refuse_no_run,
+    refuse_out_of_range,
 )
 from horde_agent.runs.exit_reason import Ended, SignalHandler, handling_signals, unfailing
 from horde_agent.watch import WatchConfig
@@ -132,8 +132,7 @@ def _learn(command: LearnConfig, signals: SignalHandler) -> None:
 
 def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
     refuse_no_run(command.run)
-    if command.steps is not None and command.steps > MOST_STEPS:
-        raise BadInput(f"--steps must be at most {MOST_STEPS:,}, got {command.steps}")
+    refuse_out_of_range("steps", command.steps)
     from horde_agent.cli.learn import resume
 
     resume(command, signals)
@@ -218,8 +217,11 @@ def _warm(command: WarmConfig, _: SignalHandler) -> None:
     from rich.console import Console
 
     from horde_agent.cli import learn
+    from horde_agent.learning.rules import LearnerConfig
     from horde_agent.runs.warm import CompileNotice, warm
 
+    with user_errors():
+        LearnerConfig(algorithm=command.algorithm)  # before a robot is made
     with (
         user_errors(),
         CompileNotice(Console(stderr=True)).installed(),

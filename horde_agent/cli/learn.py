@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -145,21 +145,25 @@ def _begin_session(
     *,
     is_resumed: bool = False,
 ) -> Session:
-    """Make a session and begin it; print a line if kernels are compiled.
-
-    A resumed run has learned from its recording before its first reset, so a fault of the reset is
-    no bad input.
-    """
+    """Make a session and begin it; print a line if kernels are compiled."""
     console = Console(stderr=True)
     with CompileNotice(console).installed():
         with user_errors():
             session = prepare(config, folder, console, signals)
-        kind: type[BadInput] | type[Fault] = BadInput
-        if is_resumed:
-            kind = Fault
-        with user_errors(kind):
+        with _errors_of_reset(is_resumed=is_resumed):
             session.begin()
     return session
+
+
+def _errors_of_reset(*, is_resumed: bool) -> AbstractContextManager[None]:
+    """Raise errors of a robot that the user can correct as bad input.
+
+    Those of a resumed run are faults: its robot was there when it began, and it has learned from its
+    recording before its first reset.
+    """
+    if is_resumed:
+        return user_errors(Fault)
+    return user_errors(BadInput)
 
 
 def _resuming(
@@ -209,13 +213,9 @@ def _robot(
         envs = [make_env(config) for _ in range(config.robots)]
         for env in envs:
             undo.callback(env.close)
-        # To report errors of the port before compiling, which delays commands. The port of a
-        # resumed run was there when the run began: its absence is a fault, no bad input
+        # To report errors of the port before compiling, which delays commands
         if config.backend in ONE_AT_A_TIME:
-            kind: type[BadInput] | type[Fault] = BadInput
-            if resumed.number:
-                kind = Fault
-            with user_errors(kind):
+            with _errors_of_reset(is_resumed=resumed.number > 0):
                 envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
         run = make_run(envs[0], config, folder)

@@ -15,7 +15,8 @@ from horde_agent.gvf import GVF, MEAN, READING, AutomaticOffset
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
-from horde_agent.types import Floats, Tiles, real_number
+from horde_agent.refusals import check_one_of
+from horde_agent.types import Floats, InvalidArgument, Tiles, is_in, real_number
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
@@ -25,6 +26,8 @@ ENGINES = ("auto", "span", "plain")
 LARGEST_TAIL = 1_000
 STEP_SIZE_WITH_OFFSET = 0.5
 """Factor of the default step size with an offset, since the remainder is small, or with rarity."""
+# The rule's default: this object alone, so that a NaN from a user's arithmetic is refused
+_OF_RULE = float("nan")
 ActionValues = Callable[[str, Tiles], Floats]
 """`Horde.action_values`."""
 
@@ -83,8 +86,8 @@ class LearnerConfig:
         (0.05, 0.1)
     """
 
-    step_size: float = math.nan
-    secondary_ratio: float = math.nan
+    step_size: float = _OF_RULE
+    secondary_ratio: float = _OF_RULE
     trace_rule: Literal["clipped", "capped", "plain", "tree-backup", "abtd"] = "clipped"
     w_rule: Literal["every-step", "importance-weighted"] = "every-step"
     dtype: Literal["float32", "float64"] = "float32"
@@ -113,10 +116,7 @@ class LearnerConfig:
             ("dtype", DTYPES),
             ("engine", ENGINES),
         ):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}"
-                )
+            check_one_of(name.replace("_", " "), getattr(self, name), choices)
         rule = self._split_algorithm()
         self._check_use(rule)
         check_offset(self.offset, self.dtype)
@@ -125,21 +125,19 @@ class LearnerConfig:
             object.__setattr__(self, "rarity", has_fast_engine(rule.name, trace_rule))
         step_size = default_step_size(rule, self.offset, rarity=bool(self.rarity))
         for name, default in (("step_size", step_size), ("secondary_ratio", rule.SECONDARY_RATIO)):
-            if math.isnan(getattr(self, name)):
+            if getattr(self, name) is _OF_RULE:
                 object.__setattr__(self, name, default)
         for name, range_of, must in (
-            ("step_size", "(0, inf)", "positive"),
-            ("secondary_ratio", "[0, inf)", "at least 0"),
+            ("step_size", "(0, inf)", "a positive number"),
+            ("secondary_ratio", "[0, inf)", "a number that is not negative"),
             ("mspbe_tau", "(1, inf)", "above 1 step"),
             ("check_every", "[1, inf)", "at least 1 step"),
-            ("average", "[0, inf)", "at least 1 step, or 0 for none"),
+            ("average", "[1, inf)", "at least 1 learning step, or 0 for none"),
         ):
-            if not rules.is_in(range_of, getattr(self, name)):
-                raise ValueError(f"{name} must be {must}, not {getattr(self, name)!r}")
-        if 0.0 < self.average < 1.0:
-            raise ValueError(
-                f"average must be at least 1 step, or 0 for none, not {self.average!r}"
-            )
+            value = getattr(self, name)
+            is_off = name == "average" and value == 0.0
+            if not is_in(range_of, value) and not is_off:
+                raise InvalidArgument(name, f"must be {must}, not {value!r}")
         self._check_rule(rule)
 
     def _split_algorithm(self) -> rules.Rule:
@@ -159,14 +157,12 @@ class LearnerConfig:
     def _check_use(self, rule: rules.Rule) -> None:
         """Raise ValueError if a setting differs from its default although the update rule does not use it."""
         ratio = self.secondary_ratio
-        if "w" not in rule.vectors and not (math.isnan(ratio) or ratio == rule.SECONDARY_RATIO):
+        if "w" not in rule.vectors and ratio not in (_OF_RULE, rule.SECONDARY_RATIO):
             raise ValueError(
                 f"algorithm {rule.name!r} has no secondary weights, so that secondary_ratio = {ratio!r} has no effect: "
                 "omit it"
             )
-        if rule.IGNORES_STEP_SIZE and not (
-            math.isnan(self.step_size) or self.step_size == rule.STEP_SIZE
-        ):
+        if rule.IGNORES_STEP_SIZE and self.step_size not in (_OF_RULE, rule.STEP_SIZE):
             raise ValueError(
                 f"algorithm {rule.name!r} computes its own step size, so that step_size = {self.step_size!r} has no "
                 f"effect: omit it, or set {', '.join(rule.parameters._fields)}"
@@ -194,9 +190,9 @@ class LearnerConfig:
                 f'{name} with trace rule {self.trace_rule!r} does not fit engine="span": omit engine, or choose "plain"'
             )
         if self.rarity and not has_fast_engine(rule.name, self.trace_rule):
-            raise ValueError(
-                f"{name} with trace rule {self.trace_rule!r} has no fast engine, and its step sizes do not depend on "
-                "the rarity of features: set rarity=False"
+            raise InvalidArgument(
+                "rarity",
+                f"needs the fast engine, which does not support {name} with trace rule {self.trace_rule!r}: omit it",
             )
         self._warn_of(rule, "secondary_ratio", self.secondary_ratio)
         bound = rules.TRACE_RULES[self.trace_rule]
@@ -212,7 +208,7 @@ class LearnerConfig:
                     f"{name} with trace rule {self.trace_rule!r} has no parameter {key!r}: {choices}"
                 )
             interval = owners[key].RANGES.get(key, "(-inf, inf)")
-            if not rules.is_in(interval, value):
+            if not is_in(interval, value):
                 raise ValueError(f"{name}: parameter {key} must be in {interval}, not {value!r}")
             self._warn_of(owners[key], key, value)
         if self.trace_bound > getattr(self.rule_parameters, "rho_bar", math.inf):
@@ -223,7 +219,7 @@ class LearnerConfig:
     def _warn_of(self, owner: rules.Rule, key: str, value: float) -> None:
         """Log a warning, once per process, if a setting is outside the safe interval that the rule states."""
         safe, warning = owner.WARNS.get(key, ("[-inf, inf]", ""))
-        if not rules.is_in(safe, value):
+        if not is_in(safe, value):
             warn_once(f"algorithm {self.algorithm!r} with {key} = {value:g} {warning}")
 
     @property
@@ -275,16 +271,17 @@ def check_offset(offset: Any, dtype: str) -> None:
     if offset in (MEAN, READING):
         return
     largest = max_finite(np.dtype(dtype))
-    must = (
-        f'offset must be "{MEAN}", "{READING}" or a number of at most {largest:.3g}, as much as '
-        f"{dtype} can hold, not {offset!r}"
+    invalid = InvalidArgument(
+        "offset",
+        f'must be "{MEAN}", "{READING}" or a number of at most {largest:.3g}, as much as {dtype} can hold, '
+        f"not {offset!r}",
     )
     try:
         number = real_number("offset", offset)
-    except ValueError:
-        raise ValueError(must) from None
+    except InvalidArgument:
+        raise invalid from None
     if not abs(number) <= largest:
-        raise ValueError(must)
+        raise invalid
 
 
 def default_step_size(rule: rules.Rule, offset: float | str, *, rarity: bool) -> float:

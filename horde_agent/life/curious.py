@@ -37,7 +37,15 @@ from horde_agent.learner import Learner
 from horde_agent.learning.stored import NEWCOMER
 from horde_agent.learning.values import Observation, distinct, identity
 from horde_agent.life.life import LifeHooks, StepEvent
-from horde_agent.policies import Behaviour, ConstantAction, Policy, StickyRandom, draw_from
+from horde_agent.policies import (
+    Behaviour,
+    ConstantAction,
+    Policy,
+    StickyRandom,
+    checked_epsilon,
+    draw_from,
+)
+from horde_agent.refusals import check_one_of
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import OPTION_DRIVES, Bools, Floats, Integers, Tiles
 
@@ -138,8 +146,7 @@ class OptionDrive(LifeHooks):
     """
 
     def __init__(self, horde: Learner, kind: str = OPTION_DRIVES[0]) -> None:
-        if kind not in OPTION_DRIVES:
-            raise ValueError(f"drive must be one of {', '.join(OPTION_DRIVES)}, not {kind!r}")
+        check_one_of("drive", kind, OPTION_DRIVES)
         check_options(horde.questions)
         if kind == "variance" and not _are_about_variance(horde.questions).any():
             raise ValueError(
@@ -295,11 +302,9 @@ class CuriousBehaviour:
     def __init__(
         self, drive: OptionDrive, n_actions: int, epsilon: float = 0.1, repeat: float = 0.5
     ) -> None:
-        if not 0.0 <= epsilon <= 1.0:
-            raise ValueError(f"epsilon must be in [0, 1], not {epsilon}")
         self.drive = drive
         self.n_actions = n_actions
-        self.epsilon = epsilon
+        self.epsilon = checked_epsilon(epsilon)
         self._random = StickyRandom(n_actions, repeat)
         self._options = drive.options
         self.is_mixture = _is_mixture(self._options)

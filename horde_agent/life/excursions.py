@@ -26,7 +26,7 @@ from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import BROKEN, ENDS_TEST, NO_ACTION, NO_POLICY, UNFIT, Phase
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
-from horde_agent.types import Floats, Tiles, real_number, whole_number
+from horde_agent.types import Floats, Tiles, number_in, real_number, whole_number
 
 __all__ = [
     "BehaviourPolicy",
@@ -55,8 +55,7 @@ class ExcursionConfig:
     without_drive: bool = False
 
     def __post_init__(self) -> None:
-        if not 0.0 <= real_number("excursion probability", self.probability) <= 1.0:
-            raise ValueError(f"excursion probability must be in [0, 1], got {self.probability}")
+        number_in("excursion probability", self.probability, "[0, 1]")
         whole_number("excursion horizon", self.horizon, 1)
 
 

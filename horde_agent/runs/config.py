@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import numpy as np
 import tyro
 
 from horde_agent import features
@@ -32,10 +30,11 @@ from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.refusals import BadInput, Rule, check_one_of, did_you_mean
 from horde_agent.toml import typed
-from horde_agent.types import parsed_toml
+from horde_agent.types import InvalidArgument, parsed_toml
 
 if TYPE_CHECKING:
     from horde_agent.learning.rules import LearnerConfig
+    from horde_agent.life.excursions import ExcursionConfig
 
 BACKENDS = ("simulator", "serial", "drops", "replay", "emulated", "gymnasium", "data")
 RECORDED = ("replay", "data")
@@ -48,11 +47,6 @@ MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
-# Those of horde_agent.gvf, which imports the compiler
-MEAN: Literal["mean"] = "mean"
-READING: Literal["reading"] = "reading"
-DTYPE = "float32"
-"""Of the weights of a run."""
 IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""
 GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
@@ -277,7 +271,6 @@ def resolve(config: LearnConfig) -> LearnConfig:
     config = with_backend(config)
     questions = _questions_of(config)
     refuse_early(config)
-    _check_learner(config)
     physics = config.physics
     if physics is None and config.backend in SIMULATED:
         physics = default_physics(config.robot)
@@ -288,6 +281,7 @@ def resolve(config: LearnConfig) -> LearnConfig:
         config,
         features=features_of(config.features).resolved(config.seed),
     )
+    _check_life(config)
     config = _with_learner(config)
     return replace(config, questions=questions, steps=steps, physics=physics)
 
@@ -301,12 +295,11 @@ def refuse_early(config: LearnConfig) -> None:
     seconds(config.snapshot_every)
 
 
-def _check_learner(config: LearnConfig) -> None:
-    # Here, because it imports the compiler
-    from horde_agent.learning.rules import TRACE_RULES, W_RULES
-
-    check_one_of("trace rule", config.trace_rule, TRACE_RULES)
-    check_one_of("w rule", config.w_rule, W_RULES)
+def refuse_out_of_range(name: str, value: int | None) -> None:
+    """Raise BadInput if a whole number is outside the range of the setting `name`; None is not set."""
+    least, most = _RANGES[name]
+    if value is not None and not least <= value <= most:
+        raise BadInput(f"--{name} must be at least {least} and at most {most:,}, got {value}")
 
 
 def with_backend(config: LearnConfig) -> LearnConfig:
@@ -332,20 +325,32 @@ def _questions_of(config: LearnConfig) -> str:
     return "excursions"
 
 
-def _with_learner(config: LearnConfig) -> LearnConfig:
-    """Fill in offset, averages, rarity and step sizes, which config.toml then states; raise BadInput if wrong."""
-    from horde_agent.learning.rules import has_fast_engine
-
+@contextmanager
+def _naming_flags() -> Iterator[None]:
+    """Raise a component's refusal of a setting as BadInput, with the flag for the argument."""
     try:
-        can_have_rarity = has_fast_engine(config.algorithm, config.trace_rule)
-        if config.rarity and not can_have_rarity:
-            raise BadInput(
-                f"--rarity needs the fast engine, which does not support --algorithm {config.algorithm} with "
-                f"--trace-rule {config.trace_rule}: omit it or write --no-rarity"
-            )
-        learner = learner_config(config)
+        yield
+    except InvalidArgument as error:
+        flag = error.argument.replace("_", "-").replace(" ", "-")
+        raise BadInput(f"--{flag} {error.problem}") from error
     except ValueError as error:
         raise BadInput(str(error)) from error
+
+
+def _check_life(config: LearnConfig) -> None:
+    """Raise BadInput if policies or excursions cannot have the settings of a life."""
+    from horde_agent.policies import checked_epsilon, checked_repeat
+
+    with _naming_flags():
+        checked_epsilon(config.epsilon)
+        checked_repeat(config.repeat)
+        excursion_config(config)
+
+
+def _with_learner(config: LearnConfig) -> LearnConfig:
+    """Fill in offset, averages, rarity and step sizes, which config.toml then states; raise BadInput if wrong."""
+    with _naming_flags():
+        learner = learner_config(config)
     offset = config.offset
     if offset is None:
         offset = NO_OFFSET
@@ -387,20 +392,20 @@ def learner_config(config: LearnConfig) -> LearnerConfig:
     return learner
 
 
-def _offset_of(offset: str) -> float | Literal["mean", "reading"]:
-    """Return the offset as `LearnerConfig` takes it; raise BadInput if it is none that the weights' type can hold."""
-    if offset == MEAN:
-        return MEAN
-    if offset == READING:
-        return READING
-    largest = float(np.finfo(DTYPE).max)
-    with suppress(ValueError):
-        number = float(offset)
-        if abs(number) <= largest:
-            return number
-    raise BadInput(
-        f"--offset must be {READING}, {MEAN}, or a number of at most {largest:.3g}, as much as {DTYPE} can hold, "
-        f"got {offset}"
+def _offset_of(offset: str) -> float | str:
+    """Return the offset as `LearnerConfig` takes or refuses it: a number, or the text."""
+    try:
+        return float(offset)
+    except ValueError:
+        return offset
+
+
+def excursion_config(config: LearnConfig) -> ExcursionConfig:
+    """Return when a life makes test excursions; raise ValueError if the settings are out of range."""
+    from horde_agent.life.excursions import ExcursionConfig
+
+    return ExcursionConfig(
+        config.excursion_probability, config.horizon, without_drive=config.excursions
     )
 
 
@@ -480,27 +485,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
-_RANGES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    (
-        "steps",
-        lambda x: x is None or 1 <= x <= MOST_STEPS,
-        f"at least 1 and at most {MOST_STEPS:,}",
-    ),
-    ("horizon", lambda x: 1 <= x <= MOST_HORIZON, f"at least 1 and at most {MOST_HORIZON:,}"),
-    ("passes", lambda x: 1 <= x <= MOST_PASSES, f"at least 1 and at most {MOST_PASSES:,}"),
-    ("robots", lambda x: 1 <= x <= MOST_ROBOTS, f"in 1..{MOST_ROBOTS}"),
-    ("seed", lambda x: 0 <= x <= MOST_SEED, f"at least 0 and at most {MOST_SEED:,}"),
-    ("step_size", lambda x: x is None or 0.0 < x < math.inf, "a positive number"),
-    (
-        "secondary_ratio",
-        lambda x: x is None or 0.0 <= x < math.inf,
-        "a number that is not negative",
-    ),
-    ("epsilon", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
-    ("repeat", lambda x: 0.0 <= x < 1.0, "in [0, 1)"),
-    ("excursion_probability", lambda x: 0.0 <= x <= 1.0, "in [0, 1]"),
-)
-"""Settings, whether a value is valid, and what it must be."""
+_RANGES = {
+    "steps": (1, MOST_STEPS),
+    "horizon": (1, MOST_HORIZON),
+    "passes": (1, MOST_PASSES),
+    "robots": (1, MOST_ROBOTS),
+    "seed": (0, MOST_SEED),
+}
+"""Whole numbers of a run, with the least and the most; other numbers are checked by what they are for."""
 
 
 def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
@@ -511,7 +503,8 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield from _rules_of_source(config)
     yield from _rules_of_body(config)
     yield from _rules_of_recorded_rows(config)
-    yield from _rules_of_numbers(config)
+    for name in _RANGES:
+        refuse_out_of_range(name, getattr(config, name))
     yield from _rules_of_behaviour(config)
     yield from _unused(config)
     if config.on_alarm is not None:
@@ -606,16 +599,6 @@ def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
 
 
-def _rules_of_numbers(config: LearnConfig) -> Iterator[Rule]:
-    """Yield the rules of numbers with a range."""
-    for name, is_valid, valid_range in _RANGES:
-        value = getattr(config, name)
-        yield (
-            not is_valid(value),
-            f"--{name.replace('_', '-')} must be {valid_range}, got {value}",
-        )
-
-
 def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
     """Yield the rules of what the robot does."""
     if config.behaviour == LearnConfig.behaviour:
@@ -656,17 +639,11 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     """Yield the rules of offset, averages and rarity, the questions, the columns file and the output folder."""
     backend = config.backend
     columns = config.columns
-    if config.offset is not None:
-        _offset_of(config.offset)
     yield (
         config.paper and config.offset not in (None, NO_OFFSET),
         f"--paper learns without an offset, and --offset {config.offset} is one: omit one of them",
     )
     average = config.average
-    yield (
-        average is not None and average != NO_AVERAGE and not 1.0 <= average < math.inf,
-        f"--average must be at least 1 learning step, or 0 for none, got {average}",
-    )
     yield (
         config.paper and average not in (None, NO_AVERAGE),
         f"--paper learns without averages, and --average {average} is one: omit one of them",

@@ -393,9 +393,10 @@ def test_averages_of_a_noisy_signal_are_nearer_to_the_mean() -> None:
 
 @pytest.mark.parametrize("average", [-1.0, 0.5, np.nan, np.inf])
 def test_an_impossible_reach_is_refused(average: float) -> None:
-    with pytest.raises(ValueError, match="average must be at least 1 step, or 0"):
+    sentence = f"average must be at least 1 learning step, or 0 for none, not {average}"
+    with pytest.raises(ValueError, match=f"^{sentence}"):
         LearnerConfig.paper(average=average)
-    with pytest.raises(BadInput, match="--average must be at least 1 learning step"):
+    with pytest.raises(BadInput, match=f"^--{sentence}"):
         resolve(LearnConfig(average=average))
 
 

@@ -76,6 +76,13 @@ def test_warm_compiles_and_says_how_long_it_took(
     assert "7" in refused(["warm", "7"], capsys)
 
 
+def test_an_unknown_rule_to_warm_is_refused_before_a_robot_is_made(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(learn, "make_env", lambda _config: pytest.fail("a robot was made"))
+    assert "algorithm must be one of" in refused(["warm", "--algorithm", "nope"], capsys)
+
+
 def test_a_config_repeats_a_run_and_flags_override_it(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -266,7 +266,7 @@ def test_options_come_and_go_with_their_questions() -> None:
     [
         (
             lambda: Stream([LEFT], "fear"),
-            "drive must be one of ude, change, variance, alike, not 'fear'",
+            "unknown drive 'fear': choose ude, change, variance, alike",
         ),
         (lambda: Stream([Behaviour()], "ude"), "all questions are about the behaviour itself"),
         (

@@ -594,9 +594,9 @@ def test_runs_have_offsets_unless_they_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"offset": "nan"}, "--offset must be reading, mean, or a number of at most 3.4e+38"),
-        ({"offset": "1e39"}, "--offset must be reading, mean, or a number of at most 3.4e+38"),
-        ({"offset": "median"}, "got median"),
+        ({"offset": "nan"}, '--offset must be "mean", "reading" or a number of at most 3.4e+38'),
+        ({"offset": "1e39"}, '--offset must be "mean", "reading" or a number of at most 3.4e+38'),
+        ({"offset": "median"}, "not 'median'"),
         (
             {"offset": "mean", "paper": True},
             "--paper learns without an offset, and --offset mean is one",

@@ -41,11 +41,11 @@ def test_a_run_learns_with_rarity_where_the_fast_engine_can(
         ({"paper": True}, "--paper learns without rarity, and --rarity is on: omit one of them"),
         (
             {"algorithm": "htd"},
-            "--rarity needs the fast engine, which does not support --algorithm htd with --trace-rule clipped",
+            "--rarity needs the fast engine, which does not support algorithm 'htd' with trace rule 'clipped'",
         ),
         (
             {"trace_rule": "capped"},
-            "--rarity needs the fast engine, which does not support --algorithm gtd with --trace-rule capped",
+            "--rarity needs the fast engine, which does not support algorithm 'gtd' with trace rule 'capped'",
         ),
     ],
 )

@@ -250,7 +250,6 @@ SETTINGS = [
     Case("evaluate run --gamma y", "Error parsing --gamma: 'y' is no number"),
     Case("bench --stream real", "invalid choice 'real' for argument '--stream'"),
     Case("export run --out run/config.toml", "--out run/config.toml is a file; name a folder"),
-    Case("warm --algorithm nope", "algorithm must be one of"),
     Case("report", "Missing from horde report"),
     Case("lern", "unknown command 'lern': choose learn, report,"),
     Case("lern", "did you mean 'learn'?"),
@@ -284,7 +283,7 @@ BEHAVIOURS = {
     "greedy": "--behaviour greedy: write random, curious, or greedy:NAME",
     "curious:variance": "'variance' needs questions about variances of returns",
     "greedy:lamp --repeat 0.2": "--repeat 0.2 belongs to --behaviour random; omit it",
-    "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], got 1.5",
+    "greedy:lamp --epsilon 1.5": "--epsilon must be in [0, 1], not 1.5",
 }
 WRONG_COLUMNS = {
     "has no column 'z'": COLUMNS.replace('"x"', '"z"'),
@@ -381,7 +380,7 @@ FOLDERS = [
         Case("resume run", "contains no run", remove(name))
         for name in ("config.toml", "log/life.rec")
     ),
-    Case("resume run --steps 1e30", "--steps must be at most 1,000,000,000,000"),
+    Case("resume run --steps 1e30", "and at most 1,000,000,000,000, got 1000"),
     Case(
         "resume run --steps 230",
         "has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps",

@@ -104,14 +104,6 @@ class Rule:
         return (*self.NUMBERS, *self.TRACE_NUMBERS)
 
 
-def is_in(interval: str, value: float) -> bool:
-    """Return True if a value lies in an interval such as "(0, 1]"; NaN lies in none."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
-    return (low < value or (interval[0] == "[" and low == value)) and (
-        value < high or (interval[-1] == "]" and value == high)
-    )
-
-
 @functools.cache
 def names() -> tuple[str, ...]:
     """Return the names of all rules."""

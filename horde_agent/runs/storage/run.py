@@ -25,7 +25,6 @@ from horde_agent.interface import Interface, readable
 from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.behaviours import Exploration, behaviour_of
-from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
@@ -39,6 +38,7 @@ from horde_agent.runs.config import (
     GIVEN_IN_PYTHON,
     IN_PYTHON,
     LearnConfig,
+    excursion_config,
     learner_config,
     time_name,
 )
@@ -299,12 +299,9 @@ def new_life(
     `unix_clock` is as in `Life`.
     """
     config = run.config
-    excursions = ExcursionConfig(
-        config.excursion_probability, config.horizon, without_drive=config.excursions
-    )
     options: dict[str, Any] = {
         "interface": run.interface,
-        "excursions": excursions,
+        "excursions": excursion_config(config),
         "unix_clock": unix_clock,
     }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
