@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -39,6 +40,11 @@ LOOK_S = 0.005
 WINDOW_S = 0.02  # over which a speed is measured
 WATCHED_S = 1.5  # at least, from the press on, longer than a stop may take
 PARITIES = {"critterbot": ["--parity", "none"], "create2": []}
+# A command to the wheels and, as its group, what it asks of them: zeros for a stop
+WHEEL_COMMANDS = {
+    "critterbot": re.compile(rb"\xde\xad\xbe\xef[\x00-\x02](.{3})", re.DOTALL),
+    "create2": re.compile(rb"\x00{4}\x91(.{4})", re.DOTALL),
+}
 
 
 class Pose(NamedTuple):
@@ -54,6 +60,8 @@ class Press(NamedTuple):
     """What followed a press of the stop button.
 
     Attributes:
+        stops_s: Robot times, from the press, of the stops that reached the robot after the last
+            command to drive.
         rest_s: Robot time from the press until the robot was at rest, and stayed so. On a machine
             that is too slow for the emulator it is shorter than the time of a clock.
         answer_s: Time from the press until the page's answer.
@@ -63,6 +71,7 @@ class Press(NamedTuple):
         output: What the life printed.
     """
 
+    stops_s: list[float]
     rest_s: float
     answer_s: float
     answer: dict[str, Any]
@@ -117,6 +126,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
             await_motion(emulator, motion)
             word = post(f"{address}api/stop")["word"]
             await_motion(emulator, motion)
+            received = received_by(emulator)
             poses: list[Pose] = []
             watching = threading.Thread(target=record_poses, args=(emulator, poses, is_over))
             watching.start()
@@ -136,6 +146,7 @@ def press_stop(kind: str, folder: Path, *, motion: str, has_feed: bool) -> Press
         for path in (folder / "state").rglob("*.stop")
     }
     return Press(
+        stops_s=[t_s - robot_pressed_s for t_s in stop_times_s(kind, received)],
         rest_s=rest_time_s(poses) - robot_pressed_s,
         answer_s=answered_s - pressed_s,
         answer=answer,
@@ -216,6 +227,30 @@ def await_motion(emulator: Any, motion: str, limit_s: float = 60.0) -> None:
         if (motion == "straight" and is_straight) or (motion == "turning" and is_turning):
             return
     raise AssertionError(f"the robot is not {motion} within {limit_s} s")
+
+
+def received_by(emulator: Any) -> list[tuple[float, bytes]]:
+    """Return a list to which the robot appends the robot time of each byte that it receives, and the byte."""
+    received: list[tuple[float, bytes]] = []
+    receive = emulator.robot.receive
+
+    def record(data: bytes, *errors: int) -> None:
+        received.extend((emulator.t, bytes([byte])) for byte in data)
+        receive(data, *errors)
+
+    emulator.robot.receive = record
+    return received
+
+
+def stop_times_s(kind: str, received: list[tuple[float, bytes]]) -> list[float]:
+    """Return the robot times of the stops after the last command that asks the wheels to turn."""
+    times_s: list[float] = []
+    for command in WHEEL_COMMANDS[kind].finditer(b"".join(byte for _, byte in received)):
+        if any(command.group(1)):
+            times_s.clear()
+        else:
+            times_s.append(received[command.end() - 1][0])
+    return times_s
 
 
 def record_poses(emulator: Any, poses: list[Pose], is_over: threading.Event) -> None:
