@@ -85,7 +85,7 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     prepare: Prepare = _robot
     if is_run:
         prepare = replay_session
-    elif config.backend == "data" or config.columns is not None:
+    elif config.backend == "data":
         with user_errors():
             table = open_data(config)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
@@ -382,7 +382,7 @@ def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     if config.backend == "replay" and is_life(run_of(config.log)):
         life = RunFolder(Path(str(run_of(config.log)))).life
         return HeaderEnv(header_of(life))
-    if config.backend == "data" or config.columns is not None:
+    if config.backend == "data":
         return HeaderEnv(open_data(config).header)
     if config.backend == "replay":
         with closing(make_env(config)) as env:

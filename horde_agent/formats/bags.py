@@ -147,9 +147,9 @@ class BagFormat(Format):
         """Return whether a path is a file with the name of a bag, or a folder with bags."""
         return path.exists() and is_bag(path)
 
-    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    def open(self, path: Path, columns: Path | None) -> Table:
         """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
-        return open_bag_table(path, columns, is_log=is_log)
+        return open_bag_table(path, columns)
 
     def draft(self, path: Path) -> str:
         """Return a columns file, by the first messages of the topics."""
@@ -159,21 +159,15 @@ class BagFormat(Format):
 FORMAT = BagFormat()
 
 
-def open_bag_table(path: Path, columns: Path | None, *, is_log: bool = False) -> BagTable:
-    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file.
-
-    The actions of a log are ignored, and its rows without a number dropped.
-    """
+def open_bag_table(path: Path, columns: Path | None) -> BagTable:
+    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
     if columns is None:
         raise BadInput(
             f"a bag needs --columns FILE.toml, which names its topics and fields: `horde columns {path} > "
             "columns.toml` writes one"
         )
     plan = read_columns_file(columns, lambda table: _PlanReader(table).plan())
-    if is_log:
-        plan = plan._replace(columns=plan.columns.as_log(), action=())
-    bag = open_bag(path)
-    return BagTable(bag, plan)
+    return BagTable(open_bag(path), plan)
 
 
 # ---- the columns file ------------------------------------------------------------------------------------------------

@@ -331,10 +331,6 @@ class Columns:
                 changes[name] = replace(record, **values)  # type: ignore[type-var]
         return replace(self, **changes, **keys)
 
-    def as_log(self) -> Columns:
-        """Return columns whose actions are ignored, and whose rows without a number are dropped."""
-        return self.with_keys(missing="gap", action=None, b=None)
-
     def reward_column(self, *, is_of_action: bool) -> str | None:
         """Return the column of the rewards of the rows' actions, or of the transitions to them; None without one.
 
@@ -408,22 +404,16 @@ class Columns:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def read(
-        cls, file: Path | None, base: Columns | None = None, *, is_log: bool = False
-    ) -> Columns:
+    def read(cls, file: Path | None, base: Columns | None = None) -> Columns:
         """Read a TOML file, with `base` for the keys that it lacks; raise BadInput if it is invalid.
 
         Args:
             file: The file; None if `base` describes all columns.
             base: Columns of a data set that describes itself.
-            is_log: Whether actions are ignored, and rows without a number dropped.
         """
-        columns = base or cls()
-        if file is not None:
-            columns = read_columns_file(file, lambda table: cls.of(table, base))
-        if is_log:
-            return columns.as_log()
-        return columns
+        if file is None:
+            return base or cls()
+        return read_columns_file(file, lambda table: cls.of(table, base))
 
     @classmethod
     def of(cls, table: Mapping[str, Any], base: Columns | None = None) -> Columns:

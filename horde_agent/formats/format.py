@@ -35,13 +35,12 @@ class Format(ABC):
         """Return whether a path is of this format, or a name if no path has it."""
 
     @abstractmethod
-    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    def open(self, path: Path, columns: Path | None) -> Table:
         """Return a data set as a table; raise BadInput if it cannot be read.
 
         Args:
             path: The data set.
             columns: File that describes its columns; None if there is none.
-            is_log: Whether its actions are ignored, and its rows without a number dropped.
         """
 
     def draft(self, path: Path) -> str:
@@ -74,14 +73,14 @@ class TableFile(Format):
         """Return the files of a table, in order."""
         return [path]
 
-    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    def open(self, path: Path, columns: Path | None) -> Table:
         """Return a table; raise BadInput if it cannot be read, or `columns` is None."""
         if columns is None:
             advice = f"`horde columns {path} > columns.toml` writes one"
             raise BadInput(
                 f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
             )
-        return self.open_as(path, Columns.read(columns, is_log=is_log))
+        return self.open_as(path, Columns.read(columns))
 
     def open_as(self, path: Path, columns: Columns) -> Table:
         """Return a table with these columns; raise BadInput if it cannot be read."""

@@ -59,7 +59,7 @@ class LeRobot(Format):
         """Return whether a path is the folder of a LeRobot data set."""
         return (path / _INFO).is_file()
 
-    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    def open(self, path: Path, columns: Path | None) -> Table:
         """Return a folder as a table; `columns` may change its columns. Raise BadInput if it cannot be read."""
         info = _read_json(path / _INFO)
         version = str(info.get("codebase_version"))
@@ -75,7 +75,7 @@ class LeRobot(Format):
             base = _columns_of_run(_read_json(path / _HEADER), features)
         else:
             base = _columns_of(features, _frames_per_second(info, path / _INFO))
-        resolved = Columns.read(columns, base, is_log=is_log)
+        resolved = Columns.read(columns, base)
         return Table(
             lambda: PARQUET.chunks(path / "data", resolved.names),
             resolved,

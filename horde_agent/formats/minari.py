@@ -65,15 +65,15 @@ class Minari(Format):
         """Return whether a path, which does not exist, has the form of a name."""
         return _NAME.search(path.name) is not None and not path.exists()
 
-    def open(self, path: Path, columns: Path | None, *, is_log: bool = False) -> Table:
+    def open(self, path: Path, columns: Path | None) -> Table:
         """Return the data set of a name as a table; `columns` may change its columns."""
-        return open_minari(path.as_posix(), columns, is_log=is_log)
+        return open_minari(path.as_posix(), columns)
 
 
 FORMAT = Minari()
 
 
-def open_minari(data: Any, columns: Path | None = None, *, is_log: bool = False) -> Table:
+def open_minari(data: Any, columns: Path | None = None) -> Table:
     """Return a Minari data set, or that of a name, with other `columns`; raise BadInput if it cannot be read."""
     if isinstance(data, str):
         data = _loaded(data)
@@ -101,7 +101,7 @@ def open_minari(data: Any, columns: Path | None = None, *, is_log: bool = False)
                 ) from None
             yield _rows_of_episode(episode, number, observations, first_action, where)
 
-    described = Columns.read(columns, base, is_log=is_log)
+    described = Columns.read(columns, base)
     notes: tuple[str, ...] = ()
     if header is None and _B in described.names:
         notes = (_ALIGNED,)

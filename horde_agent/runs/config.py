@@ -87,7 +87,7 @@ class LearnConfig:
         parity: Parity of a real Critterbot's serial line, unless its file names one: `odd`, `even`
             or `none` (a pseudo terminal supports only `none`). The Create 2 has none.
         log: The log to replay; or the folder of a run, to learn from again, off-policy, with its
-            recorded action probabilities; or any robot's CSV or Parquet file, with --columns.
+            recorded action probabilities; or, with --columns, any table, as --data.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
             known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
             a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
@@ -252,8 +252,7 @@ def time_name(settings: Mapping[str, Any], period_s: float) -> str:
     backend = settings.get("backend")
     if backend == "gymnasium" and period_s == 1.0:
         return ""
-    # A log with columns is any robot's
-    if backend in ("gymnasium", "data") or settings.get("columns") is not None:
+    if backend in ("gymnasium", "data"):
         return "time"
     return "robot time"
 
@@ -261,7 +260,7 @@ def time_name(settings: Mapping[str, Any], period_s: float) -> str:
 def written_settings(config: LearnConfig) -> dict[str, Any]:
     """Return the settings for config.toml, without a robot if there is none."""
     settings = asdict(config)
-    if config.backend in ("gymnasium", "data") or config.columns is not None:
+    if config.backend in ("gymnasium", "data"):
         del settings["robot"]
     return settings
 
@@ -303,7 +302,14 @@ def refuse_out_of_range(name: str, value: int | None) -> None:
 
 
 def with_backend(config: LearnConfig) -> LearnConfig:
-    """Fill in the backend that --env, --data or --minari imply; --data RUN is --backend replay --log RUN."""
+    """Fill in the backend that the source implies, and name a source in one way, however it was spelled.
+
+    --data RUN is --backend replay --log RUN, and --backend replay --log TABLE --columns FILE is --data TABLE.
+    """
+    is_table = config.log is not None and is_file(config.log) and not is_life(run_of(config.log))
+    has_other = config.env is not None or config.data is not None or config.minari is not None
+    if config.backend == "replay" and config.columns is not None and is_table and not has_other:
+        return replace(config, backend="data", data=config.log, log=None)
     if config.backend != LearnConfig.backend:
         return config
     if config.env is not None:
@@ -585,9 +591,8 @@ def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
         yield log is None, "--backend replay needs --log FILE, the log to replay"
         is_table = log is not None and is_file(log)
         yield not is_table and not is_life(log), f"there is no log {log}"
-        is_wrong = columns is not None and not (is_file(columns) and is_table)
         yield (
-            is_wrong,
+            columns is not None,
             f"--columns {columns} must be a file that describes the columns of --log, a table",
         )
     else:

@@ -1342,15 +1342,6 @@ def test_a_bag_is_learned_from_as_its_rows_are(bag: Path, tmp_path: Path) -> Non
     assert of_bag.summary["learning_steps"] == 49
 
 
-def test_the_actions_of_a_bag_are_ignored_in_a_log(bag: Path, tmp_path: Path) -> None:
-    table = open_bag_table(bag, columns_file(tmp_path), is_log=True)
-    rows = np.concatenate([part.rows for part in table])
-    assert rows["observation"].tolist() == rows_of(bag)["observation"].tolist()
-    assert table.columns.actions.actions == ("forward", "turn")
-    assert set(rows["action"][:-1].tolist()) == {0}
-    assert not table.header["b_known"]
-
-
 def test_b_of_a_bag_may_be_a_policy(bag: Path, tmp_path: Path) -> None:
     coin = PolicyFunction(lambda observation, tiles: np.array([0.5, 0.5]), n_actions=2)
     question = [GVF("turn", ConstantAction(1, n_actions=2), Channel(0), 0.9)]

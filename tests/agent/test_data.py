@@ -83,7 +83,10 @@ def columns(tmp_path: Path) -> Path:
 
 
 def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: Path) -> None:
-    """The weights are those of a Horde that is fed by hand, whatever holds the rows."""
+    """The weights are those of a Horde that is fed by hand, whatever holds the rows, and by each name of a table.
+
+    A table named by --log has its actions too: without them it would be asked about the behaviour alone.
+    """
     table = stream()
     interface = Interface.of(
         HeaderEnv(Table(lambda: chunks_of([table]), Columns.read(columns), "table").header)
@@ -142,11 +145,11 @@ def test_arrays_tables_and_files_give_the_same_weights(tmp_path: Path, columns: 
         columns_file = columns
         if file == "v.npz":
             columns_file = tmp_path / "vectors.toml"
+        source = f"--data {tmp_path / file}"
+        if file == "t.csv":
+            source = f"--backend replay --log {tmp_path / file}"
         out = tmp_path / file.replace(".", "-")
-        assert (
-            cli.main(f"learn --data {tmp_path / file} --columns {columns_file} --out {out}".split())
-            == 0
-        )
+        assert cli.main(f"learn {source} --columns {columns_file} --out {out}".split()) == 0
         assert summary_of(out)["weights_sha256"] == expected, file
 
 
@@ -533,6 +536,18 @@ def test_rows_of_a_log_are_unchanged_and_missing_or_late_ones_are_a_gap(tmp_path
     assert gaps.startswith("3 of 9 rows (33%) follow a gap")
     assert (log.header["low"], log.header["high"]) == ([0, 0], [4, 7])
     assert [channel["name"] for channel in log.header["channels"]] == ["light", "phase"]
+
+
+@pytest.mark.parametrize("named_by", ["--data", "--backend replay --log"])
+def test_a_row_of_a_log_without_a_number_is_refused_by_each_name(
+    named_by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No name of a table drops rows: the sentence says what does."""
+    log, columns = log_file(tmp_path, 4, Light0=[4.0, 0.0, "broken", 0.0])
+    words = f"learn {named_by} {log} --columns {columns} --out {tmp_path / 'run'}"
+    assert cli.main(words.split()) == 2
+    reason = "row 3, column 'Light0': 'broken' must be a finite number"
+    assert states(capsys.readouterr().err, reason, 'missing = "gap" to drop such rows')
 
 
 def test_predictions_are_learned_from_any_robots_log(tmp_path: Path) -> None:

@@ -478,21 +478,20 @@ def test_the_table_of_time_and_health(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "period_s", "columns", "name"),
+    ("backend", "period_s", "name"),
     [
-        ("simulator", 0.1, None, "robot time"),
-        ("replay", 0.1, None, "robot time"),
-        ("replay", 60.0, "columns.toml", "time"),
-        ("data", 1.0, None, "time"),
-        ("gymnasium", 0.05, None, "time"),
-        ("gymnasium", 1.0, None, ""),
+        ("simulator", 0.1, "robot time"),
+        ("replay", 0.1, "robot time"),
+        ("data", 60.0, "time"),
+        ("gymnasium", 0.05, "time"),
+        ("gymnasium", 1.0, ""),
     ],
 )
 def test_the_time_of_steps_is_the_robots_or_that_of_the_data_or_none(
-    backend: str, period_s: float, columns: str | None, name: str
+    backend: str, period_s: float, name: str
 ) -> None:
     """A step of an environment without a period, which Interface takes for 1 s, has no duration."""
-    assert time_name({"backend": backend, "columns": columns}, period_s) == name
+    assert time_name({"backend": backend}, period_s) == name
 
 
 def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str) -> None:

@@ -31,20 +31,19 @@ _ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
 
 
 def open_data(config: LearnConfig) -> Table:
-    """Return the table of --data, --minari, or --log with --columns; raise BadInput if it cannot be read."""
-    name = config.data or config.minari or config.log
+    """Return the table of --data or --minari; raise BadInput if it cannot be read."""
+    name = config.data or config.minari
     if name is None:
         raise BadInput(
             "--backend data needs --data FILE or --minari NAME, the data set to learn from"
         )
-    return open_data_set(Path(name), config.columns, is_log=config.backend == "replay")
+    return open_data_set(Path(name), config.columns)
 
 
 def open_data_set(
     path: Path,
     columns: Path | None,
     *,
-    is_log: bool = False,
     counts_each_reward: bool = False,
 ) -> Table:
     """Return a data set as a table, with an estimated b if its columns say so; raise BadInput if it cannot be read.
@@ -52,10 +51,9 @@ def open_data_set(
     Args:
         path: The data set, or its name.
         columns: File that describes its columns; None if there is none.
-        is_log: Whether its actions are ignored, and its rows without a number dropped.
         counts_each_reward: Of the table, also while b is estimated.
     """
-    table = format_of(path).open(path, columns, is_log=is_log)
+    table = format_of(path).open(path, columns)
     table.counts_each_reward = counts_each_reward
     if table.columns.actions.b == ESTIMATE:
         act_by(table, ESTIMATE)
