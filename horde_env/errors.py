@@ -12,9 +12,6 @@ A message states the failure with its numbers, the expectation, and the next act
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class HordeEnvError(Exception):
@@ -76,14 +73,3 @@ class PortLost(HordeEnvError):
         )
         self.url = url
         self.reason = reason
-
-
-def opened(part: T | None, unless: str) -> T:
-    """Return a part of a body that exists from its reset to its close.
-
-    Raises:
-        BackendUnavailable: If it is None; `unless` is the first part of the message.
-    """
-    if part is None:
-        raise BackendUnavailable(f"{unless}: call reset() first.")
-    return part

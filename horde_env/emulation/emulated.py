@@ -15,11 +15,13 @@ from horde_env.clock import Clock, RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.lines import Line, PtyLine, check_pty
 from horde_env.emulation.lockstep import BATCH, LockstepClock, MemoryLine
-from horde_env.errors import opened
+from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import LINK_KEYS, PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robot import spec_of
+
+NOT_CONNECTED = "the emulated robot is not connected: call reset() first."
 
 
 class EmulatedRobot(Backend):
@@ -88,12 +90,16 @@ class EmulatedRobot(Backend):
     @property
     def emulator(self) -> RobotEmulator:
         """The emulated robot; BackendUnavailable before the first reset and after close."""
-        return opened(self._emulator, "the emulated robot is not switched on")
+        if self._emulator is None:
+            raise BackendUnavailable("the emulated robot is not switched on: call reset() first.")
+        return self._emulator
 
     @property
     def body(self) -> PhysicalBody:
         """The physical body; BackendUnavailable before the first reset and after close."""
-        return opened(self._body, "the emulated robot is not connected")
+        if self._body is None:
+            raise BackendUnavailable(NOT_CONNECTED)
+        return self._body
 
     def reset(self, rng: np.random.Generator) -> Frame:
         """Create a new robot, connect to it and return its first frame."""
@@ -101,14 +107,16 @@ class EmulatedRobot(Backend):
         self._emulator = self.switch_on(int(rng.integers(1 << 62)) + self._seed)
         try:
             self._body = self._connect(self._emulator)
-            return self._posed(self._body.reset(rng))
+            return _posed(self._body.reset(rng), self._emulator)
         except BaseException:
             self.close()
             raise
 
     def exchange(self, command: Floats) -> Frame:
         """Exchange with the robot; see `PhysicalBody.exchange`."""
-        return self._posed(self.body.exchange(command))
+        if self._body is None or self._emulator is None:
+            raise BackendUnavailable(NOT_CONNECTED)
+        return _posed(self._body.exchange(command), self._emulator)
 
     def emergency_stop(self, reason: str) -> bool:
         """Stop the motors; return whether a latch keeps them stopped."""
@@ -150,6 +158,8 @@ class EmulatedRobot(Backend):
         }
         return self.make_body(config, self.clock, **options, **time_of)
 
-    def _posed(self, frame: Frame) -> Frame:
-        x, y, heading = self.emulator.robot.pose
-        return replace(frame, extras={**frame.extras, "x_m": x, "y_m": y, "heading_rad": heading})
+
+def _posed(frame: Frame, emulator: RobotEmulator) -> Frame:
+    """Return `frame` with the emulated robot's true pose."""
+    x, y, heading = emulator.robot.pose
+    return replace(frame, extras={**frame.extras, "x_m": x, "y_m": y, "heading_rad": heading})

@@ -14,7 +14,7 @@ import numpy as np
 
 from horde_env.backend import Backend, Floats, Frame, InfoKey
 from horde_env.clock import Clock
-from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, opened
+from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop
 from horde_env.hardware.checks import Supervising
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import TICK_S, Dialect, Link
@@ -27,6 +27,7 @@ from horde_env.robot import RobotSpec, spec_of
 LONGEST = 1.5  # periods that a step may last: its deadline missed by 50 ms at a period of 0.1 s
 # Longest wait for the wheels to stand still, in seconds: a person may be pushing the robot
 REST_S = 1.0
+NOT_CONNECTED = "the robot is not connected: call reset() first."
 
 _log = logging.getLogger(__name__)
 
@@ -240,8 +241,11 @@ class PhysicalBody(Backend):
             BackendUnavailable: If the body was not reset or is closed.
         """
         control = self.dialect.drive(command, self.spec)
-        link = opened(self._link, "the robot is not connected")
-        opened(self._mark, "the reset was interrupted")  # before a command is sent
+        link = self._link
+        if link is None:
+            raise BackendUnavailable(NOT_CONNECTED)
+        if self._mark is None:  # before a command is sent
+            raise BackendUnavailable("the reset was interrupted: call reset() first.")
         with self._commanding:
             stop = ""
             if self.latch is not None:

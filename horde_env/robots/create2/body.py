@@ -12,8 +12,8 @@ import numpy as np
 
 from horde_env.backend import Frame
 from horde_env.commands import CommandMonitor
-from horde_env.errors import BackendUnavailable, opened
-from horde_env.hardware.backend import PhysicalBody
+from horde_env.errors import BackendUnavailable
+from horde_env.hardware.backend import NOT_CONNECTED, PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
 from horde_env.hardware.link import Dialect, Link, pause
 from horde_env.hardware.port import GAP_S, NO_ROOM, Port
@@ -284,12 +284,16 @@ class CreateBody(PhysicalBody):
     @property
     def mode_offset(self) -> int:
         """The offset of this robot's reported modes, 0 or 1; BackendUnavailable if it is not connected."""
-        state = opened(self._mark, "the robot is not connected").newest.state
+        if self._mark is None:
+            raise BackendUnavailable(NOT_CONNECTED)
+        state = self._mark.newest.state
         return int(state.sensors.mode - state.mode)
 
     def send_zeros(self, n: int) -> None:
         """Send zeros, which are not opcodes and which the robot skips; BackendUnavailable if it is not connected."""
-        opened(self._link, "the robot is not connected").send(bytes(n))
+        if self._link is None:
+            raise BackendUnavailable(NOT_CONNECTED)
+        self._link.send(bytes(n))
 
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""

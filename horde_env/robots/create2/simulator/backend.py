@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State
 from horde_env.commands import CommandMonitor
-from horde_env.errors import opened
+from horde_env.errors import BackendUnavailable
 from horde_env.robot import create2
 from horde_env.robots.create2.arena import load_room
 from horde_env.robots.create2.mode_controller import ModeController
@@ -69,7 +69,9 @@ class SimulatedCreate(Backend):
     @property
     def firmware(self) -> Firmware:
         """The robot's program; BackendUnavailable before the first reset and after close."""
-        return opened(self._firmware, "the simulated body is not open")
+        if self._firmware is None:
+            raise BackendUnavailable("the simulated body is not open: call reset() first.")
+        return self._firmware
 
     def reset(self, rng: Generator) -> Frame:
         """Place the robot, just switched on, at a random pose with room around it, and return its first frame."""

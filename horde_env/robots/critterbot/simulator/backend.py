@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State, checked_request
-from horde_env.errors import opened
+from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.safety import VoltageMonitor
@@ -25,7 +25,7 @@ from horde_env.sim.saving import inner, nested
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls
 # and dock there.
 START_M = 0.6
-CLOSED = "the simulated body is not open"
+CLOSED = "the simulated body is not open: call reset() first."
 
 
 class SimulatedBody(Backend):
@@ -84,7 +84,9 @@ class SimulatedBody(Backend):
     @property
     def machine(self) -> Machine:
         """The robot without its host; BackendUnavailable before the first reset and after close."""
-        return opened(self._machine, CLOSED)
+        if self._machine is None:
+            raise BackendUnavailable(CLOSED)
+        return self._machine
 
     def reset(self, rng: Generator) -> Frame:
         """Boot the robot at a random pose clear of the walls, and return its first frame."""
@@ -106,7 +108,9 @@ class SimulatedBody(Backend):
 
     def exchange(self, command: Floats) -> Frame:
         """Hold `command` (m/s, m/s, rad/s) for one period of physics and return the frame sampled at its end."""
-        machine = opened(self._machine, CLOSED)
+        machine = self._machine
+        if machine is None:
+            raise BackendUnavailable(CLOSED)
         request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
