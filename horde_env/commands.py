@@ -35,16 +35,8 @@ class CommandMonitor(Saved):
             self.complaint = frame.refusal
         return self.complaint
 
-    def info(self) -> dict[str, int]:
-        """Return `obeyed`, 0 or 1."""
-        return {"obeyed": int(not self.complaint)}
-
 
 class NoCommandMonitor(CommandMonitor):
     """The monitor of a body that names none, such as a recorded life: its frames have no refusal."""
 
     info_keys: ClassVar[tuple[InfoKey, ...]] = ()
-
-    def info(self) -> dict[str, int]:
-        """Return nothing."""
-        return {}

@@ -112,8 +112,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         self.display = Display(self.robot, render_mode, picture, is_drawable=has_folder)
 
         # Imported here, because they load a compiler
-        from horde_env.battery import BatteryMonitor
-        from horde_env.sim.observer import Observer
+        from horde_env.observer import BatteryMonitor, Observer
 
         self.battery = BatteryMonitor(self.robot)
         self._observer = Observer(self.robot, self.battery)
@@ -275,7 +274,7 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         return self._observation
 
     def _info(self, frame: Frame) -> dict[str, Any]:
-        return {
+        info = {
             "t": frame.t,
             "sensor_age_s": frame.sensor_age_s,
             "overrun_s": self._overrun_s,
@@ -284,7 +283,11 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
             "gap": int(frame.gap),
             "applied": int(frame.applied),
             "clipped": self._observer.n_clipped,
-            **self.command_monitor.info(),
+        }
+        if self.command_monitor.info_keys:
+            info["obeyed"] = int(not self.command_monitor.complaint)
+        return {
+            **info,
             **self.battery.info(),
             **self.manoeuvres.no_manoeuvre_info,
             **frame.extras,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from horde_env.backend import Floats, Frame
-from horde_env.battery import BatteryMonitor
 from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost
+from horde_env.observer import BatteryMonitor
 from horde_env.robot import RobotSpec, create2, critterbot
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.robots.critterbot.manoeuvres import SLOW, CritterbotStay

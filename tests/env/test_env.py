@@ -20,9 +20,9 @@ from horde_env.backend import Floats, Frame
 from horde_env.clock import ManualClock, RealTimeClock
 from horde_env.env import RobotEnv
 from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.observer import Observer
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.sim.observer import Observer
 from horde_env.tasks import TASKS, task
 from tests.env.healthy import Robot
 from tests.env.recording import packets, write

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_env import _jit, battery
+from horde_env import _jit, observer
 from horde_env._jit import (
     DRAWS_IN_KERNEL,
     RecordFields,
@@ -37,7 +37,7 @@ from horde_env.robots.critterbot import safety
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import fields, firmware, motors, packet, period, power
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
-from horde_env.sim import observer, planar
+from horde_env.sim import planar
 
 # Numba's work queue aborts the process if two threads run a parallel loop at the same time. A
 # process has one work queue, so its lock is stored in numba, where other packages with parallel
@@ -47,7 +47,6 @@ _WORK_QUEUE_LOCK: threading.Lock = vars(numba).setdefault("horde_work_queue_lock
 # Files of the kernels that a step calls.
 SOURCES = (
     _jit,
-    battery,
     observer,
     safety,
     fields,
@@ -68,7 +67,7 @@ INFO_NAMES = tuple(
     for key in (
         *FRAME_KEYS,
         *VoltageMonitor.info_keys,
-        *battery.BATTERY_KEYS,
+        *observer.BATTERY_KEYS,
         *SimulatedBody.info_keys,
         MANOEUVRE_STEPS_KEY,  # 0, as the next: many robots have no drives
         DOCKED_KEY,
@@ -94,7 +93,7 @@ class Judgements(NamedTuple):
 
     n_ticks: Ints  # of 10 ms, since it was switched on, (n,)
     counts: Ints  # of `safety.judge_voltages`, (n, safety.N_COUNTS)
-    charge: Floats  # of `battery.read_battery`, (n, battery.N_NUMBERS)
+    charge: Floats  # of `observer.read_battery`, (n, observer.N_NUMBERS)
     values: Floats  # the newest frame's, SI units, (n, n_channels)
     numbers: Floats  # the info's, (n, len(INFO_NAMES))
 
@@ -102,8 +101,8 @@ class Judgements(NamedTuple):
 class Limits(NamedTuple):
     """Limits and scales that all robots share."""
 
-    battery_limits: Floats  # of `battery.read_battery`
-    battery_channels: Ints  # of `battery.read_battery`
+    battery_limits: Floats  # of `observer.read_battery`
+    battery_channels: Ints  # of `observer.read_battery`
     command_limits: Ints  # of `safety.judge_voltages`
     to_wheels: Floats  # of `safety.judge_voltages`
     voltage_channel: int  # first of the motors' three
@@ -133,7 +132,7 @@ def flag(is_true: bool) -> float:
     return 0.0
 
 
-@kernel_over(_jit, battery, observer, safety)
+@kernel_over(_jit, observer, safety)
 def judge_frame(
     i: int,
     judgements: Judgements,
@@ -170,8 +169,8 @@ def judge_frame(
     numbers[APPLIED] = flag(is_applied)
     numbers[CLIPPED] = n_clipped
     numbers[OBEYED] = flag(is_obeyed)
-    numbers[BATTERY_LOW] = charge[battery.IS_LOW]
-    numbers[BATTERY_URGENT] = charge[battery.IS_URGENT]
+    numbers[BATTERY_LOW] = charge[observer.IS_LOW]
+    numbers[BATTERY_URGENT] = charge[observer.IS_URGENT]
 
 
 @kernel_over(*SOURCES)

@@ -1,4 +1,4 @@
-"""BatteryMonitor: whether the robot must dock."""
+"""What `RobotEnv` makes of each frame's values, in one kernel: the observation, and whether the robot must dock."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from horde_env._jit import kernel
-from horde_env.backend import Floats, InfoKey, Ints, State
+from horde_env import _jit
+from horde_env._jit import kernel, kernel_over, scale_to_unit
+from horde_env.backend import Floats, InfoKey, Ints, Observation, State
 from horde_env.robot import RobotSpec
+
+# ---- the battery -----------------------------------------------------------------------------------------------------
 
 SMOOTHED_S = 5.0  # motors pull the voltage down for moments
 HELD_S = 10.0  # longer than a robot needs to leave a dock by itself
@@ -204,3 +207,67 @@ class BatteryMonitor:
 def _channels_of(spec: RobotSpec, group: str) -> list[int]:
     """Return the indices of a group's channels; none if the robot lacks it."""
     return [i for i, channel in enumerate(spec.channels) if channel.group == group]
+
+
+# ---- a frame ---------------------------------------------------------------------------------------------------------
+
+
+@kernel_over(_jit)
+def observe_values(
+    battery_numbers: Floats,
+    battery_limits: Floats,
+    battery_channels: Ints,
+    values: Floats,
+    applied: bool,
+    low: Floats,
+    span: Floats,
+    observation: Observation,
+) -> int:
+    """Process a frame's values, shape (n_channels,), and return the number of readings that were clipped.
+
+    `battery_numbers` and `observation` are written: see `read_battery` and `scale_to_unit`.
+    `applied` is True if the frame's command was applied.
+    """
+    read_battery(battery_numbers, battery_limits, battery_channels, values, applied)
+    return scale_to_unit(values, low, span, observation)
+
+
+class Observer:
+    """Scales a robot's frames, and has its battery judged.
+
+    Attributes:
+        n_clipped: Readings of the newest frame that were outside their range.
+    """
+
+    def __init__(self, spec: RobotSpec, monitor: BatteryMonitor) -> None:
+        self._battery = monitor
+        self._low = spec.low
+        self._span = spec.high - spec.low
+        self._n_channels = spec.n_channels
+        self.n_clipped = 0
+
+    def prepare(self) -> None:
+        """Compile the kernel, which takes longer than a period, and discard the battery's readings."""
+        self.observe(self._low, applied=True)
+        self._battery.forget()
+
+    def observe(self, values: Floats, *, applied: bool) -> Observation:
+        """Return the observation, float32 of shape (n_channels,), of a frame's values in SI units.
+
+        Args:
+            values: All channels, shape (n_channels,).
+            applied: Whether the frame's command was applied.
+        """
+        observation = np.empty(self._n_channels, np.float32)
+        monitor = self._battery
+        self.n_clipped = observe_values(
+            monitor.numbers,
+            monitor.limits,
+            monitor.channels,
+            values,
+            applied,
+            self._low,
+            self._span,
+            observation,
+        )
+        return observation
