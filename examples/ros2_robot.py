@@ -19,8 +19,8 @@ import numpy as np
 import roslibpy
 
 from horde_env import Frame, RealTimeClock, RobotEnv, RobotSpec
-from horde_env.backend import checked_request
 from horde_env.errors import BackendLost, BackendUnavailable
+from horde_env.spaces import checked_request
 
 SETTINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 TOPICS = {"/odom": "nav_msgs/msg/Odometry", "/scan": "sensor_msgs/msg/LaserScan"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -16,17 +15,6 @@ Observation = NDArray[np.float32]
 """Types of arrays; docstrings give their shapes."""
 State = dict[str, NDArray[Any]]
 """The state of an object as named arrays: see `sim/saving.py`."""
-
-
-def checked_request(command: Floats) -> tuple[float, float, float]:
-    """Return a request of shape (3,), m/s, m/s, rad/s, as floats; ValueError unless it is three finite numbers."""
-    numbers = np.asarray(command, dtype=np.float64)
-    if numbers.shape != (3,):
-        numbers = np.full(3, math.nan)
-    x, y, yaw = numbers.tolist()
-    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(yaw)):
-        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {command!r}")
-    return x, y, yaw
 
 
 class InfoKey(NamedTuple):

@@ -32,6 +32,17 @@ def action_space(spec: RobotSpec, action_type: str) -> spaces.Space[Any]:
     raise ValueError(f'unknown action_type {action_type!r}; choose "discrete" or "velocity"')
 
 
+def checked_request(command: Floats) -> tuple[float, float, float]:
+    """Return a request of shape (3,), m/s, m/s, rad/s, as floats; ValueError unless it is three finite numbers."""
+    numbers = np.asarray(command, dtype=np.float64)
+    if numbers.shape != (3,):
+        numbers = np.full(3, math.nan)
+    x, y, yaw = numbers.tolist()
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(yaw)):
+        raise ValueError(f"a request is three finite numbers (m/s, m/s, rad/s), not {command!r}")
+    return x, y, yaw
+
+
 def discrete_request(action: Any, requests: Floats) -> Floats:
     """Return the request (m/s, m/s, rad/s) of a discrete action; `requests` has shape (n_actions, 3).
 

@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Floats, Ints, checked_request
+from horde_env.backend import Floats, Ints
 from horde_env.robot import RobotSpec
+from horde_env.spaces import checked_request
 
 GROUP = 100
 GROUP_SIZE = 80

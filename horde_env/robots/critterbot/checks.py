@@ -53,7 +53,7 @@ def expected_wheels(request: Floats, spec: RobotSpec) -> Floats:
     Source: the firmware's integer matrix (lib_motor.c); the wire's y points right.
     """
     to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 * spec.drive["wheel_unit"]
-    return np.asarray(to_wheels @ (np.asarray(request) / wire.wire_units(spec)))
+    return np.asarray(to_wheels @ (np.asarray(request) / wire.UNITS))
 
 
 # ---- the stop of horde-robot stop ------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from horde_env.backend import Floats, Ints
 from horde_env.errors import BackendUnavailable
 from horde_env.replay import Piece, RecordedRun, Recording, is_run
 from horde_env.robot import RobotSpec, critterbot
-from horde_env.robots.critterbot.wire import MotorMode, wire_units
+from horde_env.robots.critterbot.wire import UNITS, MotorMode
 
 GAP_S = 0.05  # packets further apart than this lost something between them
 IR_DISTANCE_SCALE = 4.0  # 8 bits of the log -> 10 bits of the wire
@@ -172,7 +172,7 @@ def recorded_request(actions: Floats, modes: Floats, spec: RobotSpec) -> Floats:
         (modes == MotorMode.WHEEL_SPACE)[:, None], actions @ np.linalg.inv(matrix).T, actions
     )
     wire[~np.isin(modes, (MotorMode.WHEEL_SPACE, MotorMode.XYTHETA_SPACE))] = 0.0
-    return np.asarray(wire * wire_units(spec) / spec.largest_request)
+    return np.asarray(wire * UNITS / spec.largest_request)
 
 
 def _read(path: Path) -> tuple[Floats, bool]:

@@ -16,9 +16,8 @@ import numpy as np
 from horde_env._jit import kernel
 from horde_env.backend import Floats, Frame, Ints
 from horde_env.commands import CommandMonitor
-from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
-from horde_env.robots.critterbot.wire import wire_units
+from horde_env.robots.critterbot.wire import UNITS
 
 # Temperature readings are shares of 255, and LOWER is hotter: the robot does not drive below 65 of
 # 255, and drives again when all three are at 85.
@@ -61,47 +60,45 @@ class Supervisor:
         The robot moves only in the charge states 0, unplugged, and 11, complete. If `t` decreases
         (a new connection), `SETTLE_S` starts again.
         """
-        self._judge_heat(values)
-        self._judge_bus(float(values[self._bus]))
-        self._judge_charging(charge_state, t)
-        return self._hot or self._low or self._high or self._charging
-
-    def _judge_heat(self, values: Floats) -> None:
         readings = values[self._temperatures]
-        flagged = not values[self._overheating] < 0.5
-        is_hot = not (readings >= HOT_BELOW - ROUNDING).all()
-        is_cool = not flagged and bool((readings >= COOL_FROM - ROUNDING).all())
-        text = "the robot reports that its motors are too hot"
-        if is_hot:
+        is_flagged = not values[self._overheating] < 0.5
+        if not is_flagged and (readings >= COOL_FROM - ROUNDING).all():
+            self._hot = ""
+        elif not self._hot and not (readings >= HOT_BELOW - ROUNDING).all():
             # Of NumPy's minimum NaN is the smallest
             hottest = int(readings.argmin())
-            text = (
+            self._hot = (
                 f"motor {self._motors[hottest]} is too hot: its reading is {255 * readings[hottest]:.0f} of 255, where "
                 f"lower is hotter; the robot waits for {255 * COOL_FROM:.0f}"
             )
-        self._hot = held(self._hot, text, begins=is_hot or flagged, ends=is_cool)
+        elif not self._hot and is_flagged:
+            self._hot = "the robot reports that its motors are too hot"
 
-    def _judge_bus(self, bus_v: float) -> None:
-        is_low = not bus_v >= LOW_BUS_V - ROUNDING
-        is_high = not bus_v <= HIGH_BUS_V + ROUNDING
-        text = f"bus voltage {bus_v:.1f} V is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
-        self._low = held(self._low, text, begins=is_low, ends=bus_v >= RECOVERED_BUS_V - ROUNDING)
-        text = f"bus voltage {bus_v:.1f} V is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
-        self._high = held(self._high, text, begins=is_high, ends=bus_v <= LOWERED_BUS_V + ROUNDING)
+        bus_v = float(values[self._bus])
+        voltage = f"bus voltage {bus_v:.1f} V"
+        if bus_v >= RECOVERED_BUS_V - ROUNDING:
+            self._low = ""
+        elif not self._low and not bus_v >= LOW_BUS_V - ROUNDING:
+            self._low = (
+                f"{voltage} is below {LOW_BUS_V:.1f} V; the robot waits for {RECOVERED_BUS_V:.1f} V"
+            )
+        if bus_v <= LOWERED_BUS_V + ROUNDING:
+            self._high = ""
+        elif not self._high and not bus_v <= HIGH_BUS_V + ROUNDING:
+            self._high = (
+                f"{voltage} is above {HIGH_BUS_V:.1f} V; the robot waits for {LOWERED_BUS_V:.1f} V"
+            )
 
-    def _judge_charging(self, charge_state: int, t: float) -> None:
         if charge_state not in FREE:
             self._charging_t = t
-            fault = f"the charger reports a fault (charge state {charge_state})"
+            self._charging = "the robot is charging"
             if charge_state >= FIRST_FAULT:
-                self._charging = fault
-            else:
-                self._charging = "the robot is charging"
+                self._charging = f"the charger reports a fault (charge state {charge_state})"
         elif self._charging:
-            if t < self._charging_t:
-                self._charging_t = t
+            self._charging_t = min(self._charging_t, t)
             if t - self._charging_t >= SETTLE_S:
                 self._charging = ""
+        return self._hot or self._low or self._high or self._charging
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -186,7 +183,7 @@ class VoltageMonitor(CommandMonitor):
 
     def __init__(self, spec: RobotSpec) -> None:
         self._voltage = spec.group("motor_voltage")
-        self.to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 / wire_units(spec)
+        self.to_wheels = np.array(spec.drive["kinematics_1024"]) / 1024.0 / UNITS
         self.limits = np.array(
             [round(CERTAIN_S / spec.period_s), round(LONGEST_RAMP_S / spec.period_s)], np.int64
         )

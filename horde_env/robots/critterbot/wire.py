@@ -34,8 +34,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_env.backend import Floats, Ints, checked_request
-from horde_env.robot import RobotSpec
+from horde_env.backend import Floats, Ints
+from horde_env.robot import RobotSpec, critterbot
+from horde_env.spaces import checked_request
 
 HEADER = b"\xde\xad\xbe\xef"
 STATE_SIZE = 83
@@ -157,10 +158,17 @@ def decode_states(packets: list[bytes]) -> list[RobotState]:
     raw[:, :N_ON_WIRE] = (high * _WEIGHT + low.astype(np.float64)) + _LOWEST
     raw[:, OVERHEATING] = rows[:, MONITOR] & MONITOR_OVERHEATING
     raw.flags.writeable = False  # a state is shared between threads
-    return [
-        RobotState(row, p[CHARGE], int.from_bytes(p[76:79], "big"), p[CYCLE_TIME], p[MONITOR])
-        for row, p in zip(raw, packets, strict=True)
-    ]
+    states = []
+    for row, packet in zip(raw, packets, strict=True):
+        state = RobotState(
+            raw=row,
+            charge_state=packet[CHARGE],
+            error_flags=int.from_bytes(packet[76:79], "big"),
+            cycle_time=packet[CYCLE_TIME],
+            monitor=packet[MONITOR],
+        )
+        states.append(state)
+    return states
 
 
 def encode_state(state: RobotState) -> bytes:
@@ -229,6 +237,12 @@ class Control(NamedTuple):
     led_mode: int = 0
 
 
+_TRANSLATION = float(critterbot().drive["translation_unit"])
+_ROTATION = float(critterbot().drive["rotation_unit"])
+UNITS = np.array([_TRANSLATION, -_TRANSLATION, _ROTATION])
+"""The SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
+
+
 def encode_control(control: Control) -> bytes:
     """Encode a control packet in 9 bytes.
 
@@ -254,18 +268,11 @@ def decode_control(body: bytes) -> Control:
     return Control(*struct.unpack("B3bB", body))
 
 
-def drive(request: Floats, spec: RobotSpec) -> Control:
+def drive(request: Floats, spec: RobotSpec) -> Control:  # noqa: ARG001  other robots need it
     """Return the control for a checked request (m/s, m/s, rad/s), rounded to wire units and clipped to +-127."""
-    units = np.array(checked_request(request)) / wire_units(spec)
+    units = np.array(checked_request(request)) / UNITS
     x, y, theta = np.clip(np.rint(units), -127, 127).astype(int).tolist()
     return Control(MotorMode.XYTHETA_SPACE, x, y, theta)
-
-
-def wire_units(spec: RobotSpec) -> Floats:
-    """Return the SI value of one wire unit of x, y, theta, shape (3,); the wire's y points right, ours left."""
-    translation = float(spec.drive["translation_unit"])
-    rotation = float(spec.drive["rotation_unit"])
-    return np.array([translation, -translation, rotation])
 
 
 # XYTHETA has the ramp and the 0.5 s timeout. Do not send it alone after WHEEL_VOLTAGE: after a

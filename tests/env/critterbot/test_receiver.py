@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horde_env.robots.critterbot import wire
-from horde_env.robots.critterbot.emulator.console import RING, Receiver
+from horde_env.robots.critterbot.emulator.microcontroller import RING, Receiver
 from horde_env.robots.critterbot.wire import FILL, LED_CUSTOM, MI_ON, STOP, Control, encode_control
 from tests.env.hardware.packets import controls
 from tests.oracles.wire import RingReader

@@ -13,7 +13,7 @@ from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.hardware.stream import Counts
 from horde_env.robots.critterbot.body import DROPS, SERIAL
 from horde_env.robots.critterbot.checks import send_stop
-from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.emulator.microcontroller import Receiver
 from horde_env.robots.critterbot.simulator import firmware as fw
 from horde_env.robots.critterbot.simulator.firmware import Firmware
 from horde_env.robots.critterbot.wire import (

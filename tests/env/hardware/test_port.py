@@ -24,7 +24,7 @@ from horde_env.hardware.stream import Counts
 from horde_env.robots.create2 import body as create2
 from horde_env.robots.critterbot import body as critterbot
 from horde_env.robots.critterbot.body import start_packets
-from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.emulator.microcontroller import Receiver
 from horde_env.robots.critterbot.wire import STOP, Control, encode_control
 from tests.env.hardware.packets import GOLDEN, SPEC, packet_of
 from tests.env.hardware.peers import (

@@ -16,7 +16,7 @@ from horde_env.emulation.lockstep import LockstepClock, MemoryLine
 from horde_env.hardware.settings import LinkSettings, PortConfig
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.body import SerialBody
-from horde_env.robots.critterbot.emulator.console import Receiver
+from horde_env.robots.critterbot.emulator.microcontroller import Receiver
 from horde_env.robots.critterbot.simulator import firmware
 from horde_env.robots.critterbot.wire import MI_ON, Control, MotorMode, RobotState
 from tests.env.hardware.packets import GOLDEN_STATE, SPEC
@@ -154,12 +154,9 @@ class VirtualRobot:
         raw[SPEC.group("motor_voltage")] = self.setpoints
         self.firmware.wheels[firmware.TEMPERATURE] = raw[SPEC.group("motor_temperature")]
         self.firmware.wheels[firmware.CLICKS] = 4 * np.array(self.setpoints)
-        raw[SPEC.index("overheating")] = self.firmware.overheated
-        monitor = (
-            0x40 * (not self.firmware.overheated)
-            | int(self.firmware.overheated)
-            | 0x80 * self.charging_enabled
-        )
+        overheated = int(self.firmware.arm[firmware.OVERHEATED])
+        raw[SPEC.index("overheating")] = overheated
+        monitor = 0x40 * (1 - overheated) | overheated | 0x80 * self.charging_enabled
         return RobotState(raw, charge_state=self.charge_state, monitor=monitor)
 
 

@@ -172,7 +172,7 @@ def test_overheating_begins_below_65_and_ends_at_85(robot: Firmware) -> None:
         robot.command(fw.WHEEL_VOLTAGE, 30, 30, 30)
         robot.wheels[fw.TEMPERATURE] = [120, hottest, 120]
         robot.cycle(BUS, False)
-        verdicts.append((robot.overheated, int(robot.wheels[fw.OUTPUT, 0])))
+        verdicts.append((bool(robot.arm[fw.OVERHEATED]), int(robot.wheels[fw.OUTPUT, 0])))
     assert verdicts == [(False, 30), (True, 0), (True, 0), (True, 0), (False, 30), (False, 30)]
 
 
@@ -180,9 +180,9 @@ def test_the_first_second_ignores_the_temperature() -> None:
     firmware = new_firmware()
     firmware.wheels[fw.TEMPERATURE] = 10
     cycles(firmware, 99)
-    assert not firmware.overheated
+    assert not firmware.arm[fw.OVERHEATED]
     cycles(firmware, 1)
-    assert firmware.overheated
+    assert firmware.arm[fw.OVERHEATED]
 
 
 def test_charging_holds_the_wheels(robot: Firmware) -> None:

@@ -139,7 +139,7 @@ def test_only_long_stalls_overheat_and_the_drive_comes_back_cool() -> None:
             motors.heat_and_charge(motion, 0, float(np.sqrt(390.0)), 40)
     assert 3 < motion[motors.HEAT, 0] < 8
     n_s = 0
-    while not bench.firmware.overheated:
+    while not bench.firmware.arm[fw.OVERHEATED]:
         for _ in range(100):
             motors.heat_and_charge(motion, 0, 40.0, 53)
         bench.run((fw.WHEEL_SPACE, 0, 0, 0), 1)
@@ -149,7 +149,7 @@ def test_only_long_stalls_overheat_and_the_drive_comes_back_cool() -> None:
     assert n_s > 300
     rows = bench.run((fw.WHEEL_SPACE, 20, 20, 20), 100)
     assert np.all(rows[40:, 3:6] == 0)
-    while bench.firmware.overheated:
+    while bench.firmware.arm[fw.OVERHEATED]:
         assert wheels[fw.TEMPERATURE, 0] <= 85  # the ARM sees a byte one tick after the motor
         for _ in range(100):
             motors.heat_and_charge(motion, 0, 0.0, 0)

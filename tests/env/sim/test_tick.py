@@ -22,6 +22,7 @@ from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.period import wrapped
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.simulator.state import new_robot
+from horde_env.robots.critterbot.wire import UNITS
 from horde_env.sim import planar
 from horde_env.sim.physics import PHYSICS
 from horde_env.sim.planar import Motion, facing
@@ -207,7 +208,7 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
     for k, command in enumerate(SPEC.requests[np.random.default_rng(1).integers(5, size=60)]):
         whole.machine.stuck = twin.stuck = 1 if 20 <= k < 30 else period.NO_WHEEL
         frame = whole.exchange(command)
-        wire = [round(float(a / b)) for a, b in zip(command, whole.units, strict=True)]
+        wire = [round(float(a / b)) for a, b in zip(command, UNITS, strict=True)]
         twin.firmware.command(firmware.XYTHETA_SPACE, *wire)
         path = [Motion(*twin.run(noise)[0]) for noise in rng.standard_normal((10, 3))]
         acted = twin.motion[motors.RIM_SPEED], twin.firmware.wheels[firmware.DUTY] * period.PER_DUTY
@@ -219,7 +220,9 @@ def test_a_period_in_one_kernel_equals_its_parts_one_after_the_other(physics: st
             for last, m in pairwise(path[-3:])
         )  # fmt: skip
         values = np.zeros(SPEC.n_channels)
-        values[:16] = SPEC.lsb[:16] * twin.raw(rng) + SPEC.offset[:16]
+        raw = np.empty(period.N_RAW)
+        period.report(twin.robots, 0, rng.standard_normal(period.N_NOISE), raw)
+        values[:16] = SPEC.lsb[:16] * raw + SPEC.offset[:16]
         read(parts.senses, previous_state, state, twin.n_ticks * motors.TICK_S, rng, values)
         values[53:56] = command / SPEC.largest_request
         np.testing.assert_array_equal(frame.values, values)

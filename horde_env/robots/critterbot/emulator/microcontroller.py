@@ -4,6 +4,9 @@ One call of `cycle` is the ARM's 10 ms: motors and physics, sensors, received co
 packet, clearing the error flags, and the drive to the dock. A command therefore acts from the next
 cycle on.
 
+The text console after a reset has only the commands that a host needs: `mi on`, `reset now`,
+`recharge start` and `recharge stop`. Lines end in CR, without an echo.
+
 Source: the Critterbot's ARM firmware of June 2011 (lib_events.c, lib_mi.c, lib_ui.c, armio.c).
 """
 
@@ -18,14 +21,21 @@ from numpy.random import Generator
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot import wire
 from horde_env.robots.critterbot.arena import load_pen
-from horde_env.robots.critterbot.emulator import console
-from horde_env.robots.critterbot.emulator.console import Receiver
-from horde_env.robots.critterbot.simulator import period
-from horde_env.robots.critterbot.simulator.firmware import HUNG
+from horde_env.robots.critterbot.simulator import firmware, period, power
 from horde_env.robots.critterbot.simulator.machine import Machine
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.simulator.state import new_robot
-from horde_env.robots.critterbot.wire import LED_EXIT, Control, MotorMode, RobotState
+from horde_env.robots.critterbot.wire import (
+    BODY_SIZE,
+    HEADER,
+    LED_CUSTOM,
+    LED_EXIT,
+    LEDS_SIZE,
+    Control,
+    MotorMode,
+    RobotState,
+    decode_control,
+)
 from horde_env.sim.physics import resolve_physics
 
 WATCHDOG_CYCLES = 300  # until a hanging ARM is reset
@@ -40,6 +50,118 @@ WANDER_CYCLES = 100
 WANDERING = ((20, 0, 0), (-20, 0, 0), (0, 20, 0), (0, -20, 0), (0, 0, 0))
 # Of packets with that flag: 2,988 of the 9,998 in the real robot's log, independent of time
 MISALIGNED_SHARE = 0.299
+
+
+# ---- the console -----------------------------------------------------------------------------------------------------
+
+PROMPT = b"critterprompt> "
+N_EVENTS = 14  # the firmware's tasks beside the console itself
+COMMANDS = ("mi on", "reset now", "recharge start", "recharge stop")
+NAMES = ("mi", "reset", "recharge")  # with other words only the prompt is the reply
+
+
+def banner() -> bytes:
+    """Return the text that the microcontroller prints after a reset, with the first prompt."""
+    tasks = "".join(f"Initialized EVENT_ID {i}\r" for i in range(1, N_EVENTS + 1))
+    text = (
+        f"\r\r\r------------CritterBOOT-------------\r\rLast reset was a power-up reset.\r{tasks}"
+    )
+    return text.encode("ascii") + PROMPT
+
+
+def run_line(line: bytes) -> tuple[bytes, str]:
+    """Return the console's reply to a line without its CR, and the command that the microcontroller must run or ""."""
+    text = line.decode("latin-1")
+    words = text.split()
+    command = " ".join(words[:2])
+    if words and words[0] in NAMES:
+        if command not in COMMANDS:
+            command = ""
+        return b"\r" + PROMPT, command
+    return f'\rInvalid command: "{text}"\r'.encode("latin-1") + PROMPT, ""
+
+
+# ---- bytes to packets ------------------------------------------------------------------------------------------------
+
+RING = 1024  # bytes of the ring buffer, which the hardware overwrites
+LONGEST_LINE = 255  # characters of a console line
+NOTHING = 0xFF  # the value read from an empty buffer: the low byte of C's EOF
+
+
+class Receiver:
+    """The robot's receive buffer and its parsers.
+
+    header          a byte that does not continue it is consumed, and the match restarts at the NEXT byte, so
+                    DE DE AD BE EF loses its packet
+    packet          may arrive in parts. Mode, numbers and LED mode are read together, when all five are there; with
+                    custom LEDs they act at once, and the next 48 bytes are read as LEDs, whatever
+                    they are
+    buffer          a ring: unread bytes are lost by whole rings. Bytes across its end are counted as one more than
+                    there are, so once in 1,024 bytes a packet may be read a byte too early; the
+                    missing byte is read as FF and arrives later as junk
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._place = 0  # of the first byte in the ring
+        self._n_header = 0  # matched bytes of a header
+        self._awaits_leds = False
+
+    def receive(self, data: bytes) -> None:
+        """Put received bytes into the buffer."""
+        self._bytes += data
+        del self._bytes[: len(self._bytes) // RING * RING]
+
+    def controls(self) -> list[Control]:
+        """Read the complete control packets and return them in order."""
+        controls: list[Control] = []
+        while True:
+            # By the firmware's faulty count
+            n_counted = len(self._bytes)
+            if self._place + n_counted >= RING:
+                n_counted += 1
+            if self._awaits_leds:
+                if n_counted < LEDS_SIZE:
+                    return controls
+                self._read(LEDS_SIZE)
+                self._awaits_leds = False
+            elif self._n_header < len(HEADER):
+                if not self._bytes:
+                    return controls
+                continues = self._read(1)[0] == HEADER[self._n_header]
+                if continues:
+                    self._n_header += 1
+                else:
+                    self._n_header = 0
+            elif n_counted < BODY_SIZE:
+                return controls
+            else:
+                control = decode_control(self._read(BODY_SIZE))
+                controls.append(control)
+                self._n_header = 0
+                self._awaits_leds = control.led_mode == LED_CUSTOM
+
+    def line(self) -> bytes | None:
+        """Read the console's next line up to its CR or a zero byte; None if it is incomplete.
+
+        Each call discards 255 characters of a longer line.
+        """
+        end = self._bytes.find(b"\r")
+        if end > LONGEST_LINE:
+            self._read(LONGEST_LINE)
+            return None
+        if end < 0:
+            return None
+        return self._read(end + 1)[:-1].partition(b"\0")[0]
+
+    def _read(self, n: int) -> bytes:
+        data = bytes(self._bytes[:n])
+        del self._bytes[:n]
+        self._place = (self._place + len(data)) % RING
+        return data + bytes([NOTHING]) * (n - len(data))
+
+
+# ---- the program -----------------------------------------------------------------------------------------------------
 
 
 class Microcontroller:
@@ -90,13 +212,13 @@ class Microcontroller:
     @property
     def pose(self) -> tuple[float, float, float]:
         """The robot's true pose: metres, and a heading in radians."""
-        m = self.machine.body.motion
-        return m.x, m.y, float(np.pi - (np.pi - m.heading) % (2.0 * np.pi))
+        x, y, heading = self._path[-1, :3].tolist()
+        return x, y, np.pi - (np.pi - heading) % (2.0 * np.pi)
 
     @property
     def is_hung(self) -> bool:
         """True while the ARM hangs (`hang`)."""
-        return bool(self.machine.firmware.arm[HUNG])
+        return bool(self.machine.firmware.arm[firmware.HUNG])
 
     def hang(self) -> None:
         """Hang the ARM: it neither sends nor reads, and the motor AVRs stop after 0.6 s by themselves.
@@ -108,7 +230,7 @@ class Microcontroller:
     def reboot(self) -> None:
         """Reset the ARM only, as its watchdog does: motors off, charging disabled, at the console."""
         self.machine.firmware.reset_arm()
-        self.machine.power.charging_enabled = False
+        self.machine.state.marks[power.ENABLED] = 0
         self._start()
 
     def close(self) -> None:
@@ -121,7 +243,7 @@ class Microcontroller:
         self.recharging = False
         self.errors = 0  # flags since the last packet
         self._receiver = Receiver()
-        self._banner = console.banner()
+        self._banner = banner()
         self._sent = deque([b"", b""], maxlen=2)
 
     def receive(self, data: bytes, errors: int = 0) -> None:
@@ -137,7 +259,9 @@ class Microcontroller:
         """
         is_hung = self.is_hung
         look = look and not is_hung
-        self._advance()
+        self._path[:-1] = self._path[1:]
+        self._path[-1] = self.machine.run(self._body_rng.standard_normal(3))[0]
+        self.n_cycles += 1
         if is_hung:
             if self.machine.firmware.hung_cycles >= WATCHDOG_CYCLES:
                 self.reboot()
@@ -161,12 +285,6 @@ class Microcontroller:
 
     # ---- sensors -----------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Move the body for 10 ms."""
-        self._path[:-1] = self._path[1:]
-        self._path[-1] = self.machine.run(self._body_rng.standard_normal(3))[0]
-        self.n_cycles += 1
-
     def _look(self) -> None:
         """Read channels 16..52."""
         spec = self.spec
@@ -176,37 +294,38 @@ class Microcontroller:
         if machine.n_ticks:
             contact_n_s = machine.body.contact_impulse()
         # The noise of channels 0..15 is drawn for each packet sent, not here.
-        machine.draw_senses(self._sense_rng)
+        machine.draw(self._sense_rng, machine.sense_noise)
         machine.sample(contact_n_s, period.STILL, self._values)
         self._values[self._ir_light] = machine.state.packets[1]
         self._raw[sensed] = np.rint((self._values[sensed] - spec.offset[sensed]) / spec.lsb[sensed])
 
     def _packet(self) -> bytes:
-        """Return this cycle's packet; without new readings the one of two cycles ago.
+        """Return this cycle's packet: channels 0..15 as they are now, the others as they were looked at.
 
-        This keeps the rhythm of the dock's beacon, by which a host unwraps the IR light
-        (`IrLightUnwrapper`).
+        Without new readings it is the one of two cycles ago. This keeps the rhythm of the dock's
+        beacon, by which a host unwraps the IR light (`IrLightUnwrapper`).
         """
-        packet = b""
-        if not self._is_new:
-            packet = self._sent[0]
-        if not packet:
-            packet = wire.encode_state(self._state())
+        packet = self._sent[0]
+        if self._is_new or not packet:
+            robot = self.machine.state
+            raw = self._raw
+            noise = self._packet_rng.standard_normal(period.N_NOISE)
+            period.report(self.machine.robots, 0, noise, raw[: period.N_RAW])
+            raw[wire.OVERHEATING] = robot.arm[firmware.OVERHEATED]
+            monitor = wire.MONITOR_DRIVE
+            if robot.arm[firmware.OVERHEATED]:
+                monitor = wire.MONITOR_OVERHEATING
+            if robot.marks[power.ENABLED]:
+                monitor |= wire.MONITOR_CHARGING
+            state = RobotState(
+                raw=raw,
+                charge_state=int(robot.marks[power.STATE]),
+                error_flags=self.errors,
+                monitor=monitor,
+            )
+            packet = wire.encode_state(state)
         self._sent.append(packet)
         return packet
-
-    def _state(self) -> RobotState:
-        machine = self.machine
-        raw = self._raw
-        overheated = machine.firmware.overheated
-        raw[: period.N_RAW] = machine.raw(self._packet_rng)
-        raw[wire.OVERHEATING] = overheated
-        if overheated:
-            monitor = wire.MONITOR_OVERHEATING
-        else:
-            monitor = wire.MONITOR_DRIVE
-        monitor |= wire.MONITOR_CHARGING * machine.power.charging_enabled
-        return RobotState(raw, machine.power.state, self.errors, 0, monitor)
 
     # ---- input from the host -----------------------------------------------------------------------------------------
 
@@ -215,7 +334,7 @@ class Microcontroller:
         line = self._receiver.line()
         if line is None:
             return b""
-        text, command = console.run_line(line)
+        text, command = run_line(line)
         match command:
             case "reset now":
                 self.reboot()
@@ -242,7 +361,8 @@ class Microcontroller:
         if control.mode == MotorMode.EXIT:
             self.in_mi = control.led_mode != LED_EXIT
         elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
-            self.machine.power.charging_enabled = control.mode == MotorMode.ENABLE_CHARGING
+            is_enabled = control.mode == MotorMode.ENABLE_CHARGING
+            self.machine.state.marks[power.ENABLED] = is_enabled
         elif not self.recharging:
             self.machine.firmware.command(control.mode, control.a, control.b, control.c)
 

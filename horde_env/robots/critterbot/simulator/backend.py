@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State, checked_request
+from horde_env.backend import POSE_KEYS, Backend, Floats, Frame, State
 from horde_env.errors import BackendUnavailable
 from horde_env.robot import critterbot
 from horde_env.robots.critterbot.arena import load_pen
@@ -17,10 +17,11 @@ from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from horde_env.robots.critterbot.wire import wire_units
+from horde_env.robots.critterbot.wire import UNITS
 from horde_env.sim.physics import resolve_physics
 from horde_env.sim.planar import PlanarBody
 from horde_env.sim.saving import inner, nested
+from horde_env.spaces import checked_request
 
 # Half the side of the square of start positions: even the tail's tip (0.289 m) is clear of walls
 # and dock there.
@@ -61,7 +62,6 @@ class SimulatedBody(Backend):
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
         self._n_channels = self.spec.n_channels
-        self.units = wire_units(self.spec)
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 
@@ -99,7 +99,7 @@ class SimulatedBody(Backend):
         machine.reset(float(x), float(y), float(rng.uniform(-math.pi, math.pi)))
         self.senses.reset(rng)
         self._path[:] = machine.body.motion
-        machine.draw_packet(rng)
+        machine.draw(rng, machine.packet_noise)
         if isinstance(machine.body, PlanarBody):
             values = np.zeros(self._n_channels)
             end = machine.run_period(period.STILL, values, is_first=True)
@@ -114,13 +114,13 @@ class SimulatedBody(Backend):
         request = checked_request(command)
         if self._friction_changes:
             machine.set_friction(self._friction_changes)
-        machine.draw_period(self._rng)
+        machine.draw(self._rng, machine.period_noise)
         if isinstance(machine.body, PlanarBody):
             values = np.zeros(self._n_channels)
             end = machine.run_period(request, values)
             return self._frame(machine, values, end)
         firmware = machine.firmware
-        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, self.units)
+        period.send_request(firmware.arm, firmware.wheels, firmware.matrix, request, UNITS)
         was_held = machine.is_held()
         self._path[:] = machine.run(machine.tick_noise)
         contact_n_s = machine.body.contact_impulse()

@@ -38,7 +38,7 @@ SILENT = 1  # cycles since the last command
 SLEW_STEP = 2  # of the ramp, next
 SLEW_STEPS = 3  # of the ramp, in all
 BURN_IN = 4  # cycles since it was switched on, at most BURN_IN_CYCLES
-OVERHEATED = 5  # 0 or 1
+OVERHEATED = 5  # 1 after a temperature byte fell below 65, until all three are at 85, else 0
 HUNG = 6  # 0 while it runs, then 1 + cycles
 N_WORDS = 7
 
@@ -365,8 +365,3 @@ class Firmware:
     def cycle(self, bus: int, charging: bool) -> None:
         """Run both programs for 10 ms."""
         cycle(self.arm, self.wheels, bus, charging)
-
-    @property
-    def overheated(self) -> bool:
-        """True after a motor's temperature byte fell below 65, until all three are at 85."""
-        return bool(self.arm[OVERHEATED])

@@ -21,7 +21,7 @@ from horde_env.robots.critterbot.simulator.firmware import Firmware
 from horde_env.robots.critterbot.simulator.power import PowerSupply
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.simulator.state import restore_fields, saved_fields
-from horde_env.robots.critterbot.wire import wire_units
+from horde_env.robots.critterbot.wire import UNITS
 from horde_env.sim import bullet, planar
 from horde_env.sim.physics import Body, Physics, open_body
 from horde_env.sim.planar import Box, Motion, PlanarBody, facing
@@ -75,7 +75,9 @@ class Machine:
         face: The dock's, shape (period.N_FACE,).
         n_ticks: Ticks of 10 ms since the last reset.
         stuck: Number of a blocked wheel, 0, 1 or 2, or `period.NO_WHEEL`.
-        tick_noise: What `draw_period` drew for the encoders, three standard normals for each tick.
+        period_noise: Standard normals of a period, as `draw` drew them: `tick_noise` and `packet_noise`.
+        tick_noise: Those of the encoders, three for each tick.
+        packet_noise: Those of a packet: of its first channels, and `sense_noise`.
     """
 
     def __init__(
@@ -103,15 +105,13 @@ class Machine:
         self.face = _dock_face(pen, nose_m=float(spec.body["radius_m"]))
         self.n_ticks = 0
         self.stuck = period.NO_WHEEL
-        # Parts of the normals, in the order of the draws: the encoders at each tick, the packet's
-        # first channels, its senses.
         self._n_ticks_of_period = len(state.path)
         n_tick_draws = 3 * self._n_ticks_of_period
-        self._normal = state.normal
         self._uniform = state.uniform
-        self.tick_noise: Floats = self._normal[:n_tick_draws]
-        self._packet_noise = self._normal[n_tick_draws:]
-        self._sense_noise = self._packet_noise[period.N_NOISE :]
+        self.period_noise: Floats = state.normal
+        self.tick_noise: Floats = self.period_noise[:n_tick_draws]
+        self.packet_noise: Floats = self.period_noise[n_tick_draws:]
+        self.sense_noise: Floats = self.packet_noise[period.N_NOISE :]
         self._scene: packet.Scene | None = None  # of which `_model_fields` are
         self._model_fields: RecordFields = ()
         self.open_body(physics, pen.boxes())
@@ -183,26 +183,11 @@ class Machine:
         """Return whether charging, an empty battery, heat or overvoltage blocks the command."""
         return bool(period.is_held(self.robots, 0))
 
-    @property
-    def t_s(self) -> float:
-        """Time since the last reset, seconds."""
-        return self.n_ticks * motors.TICK_S
-
     # ---- packets -----------------------------------------------------------------------------------------------------
 
-    def draw_period(self, rng: Generator) -> None:
-        """Draw the noise of a period: standard normals, then uniforms."""
-        rng.standard_normal(out=self._normal)
-        rng.random(out=self._uniform)
-
-    def draw_packet(self, rng: Generator) -> None:
-        """Draw the noise of a packet alone."""
-        rng.standard_normal(out=self._packet_noise)
-        rng.random(out=self._uniform)
-
-    def draw_senses(self, rng: Generator) -> None:
-        """Draw the noise of the senses alone."""
-        rng.standard_normal(out=self._sense_noise)
+    def draw(self, rng: Generator, noise: Floats) -> None:
+        """Draw `period_noise`, or its part `packet_noise` or `sense_noise`: standard normals, then uniforms."""
+        rng.standard_normal(out=noise)
         rng.random(out=self._uniform)
 
     def run_period(
@@ -219,8 +204,9 @@ class Machine:
 
     def sample(self, contact_n_s: float, request: period.Request, values: Floats) -> period.End:
         """Write the packet at the end of the path; see `period.sample`."""
+        t_s = self.n_ticks * motors.TICK_S
         end: period.End = period.sample(
-            self.robots, 0, self.model(), contact_n_s, request, self.t_s, values
+            self.robots, 0, self.model(), contact_n_s, request, t_s, values
         )
         return end
 
@@ -228,7 +214,7 @@ class Machine:
         """Return what a period reads, as the fields of `period.RobotModel`: robot and pen, with the lamps as now."""
         senses = self.senses
         if senses.has_moves:
-            senses.move_lamps(self.t_s)
+            senses.move_lamps(self.n_ticks * motors.TICK_S)
         if self._scene is not senses.scene:
             self._scene = senses.scene
             self._model_fields = self._read_model()
@@ -254,16 +240,10 @@ class Machine:
             overheating_channel=spec.index("overheating"),
             shape_fields=tuple(shape),
             matrix=self.firmware.matrix,
-            units=wire_units(spec),
+            units=UNITS,
             face=self.face,
         )
         return tuple(model)
-
-    def raw(self, rng: Generator) -> Floats:
-        """Return channels 0..15 of a packet as the wire's integers, noise included, shape (16,)."""
-        values = np.empty(period.N_RAW)
-        period.report(self.robots, 0, rng.standard_normal(period.N_NOISE), values)
-        return values
 
     # ------------------------------------------------------------------------------------------------------------------
 
