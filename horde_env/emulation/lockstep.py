@@ -30,6 +30,7 @@ from horde_env.emulation.lines import Line
 
 BATCH = 10  # ticks between two reads of the host
 N_NEW = 2  # packets before a deadline with new sensor readings: a host uses the last two
+UNPLUGGED = "the line was unplugged"
 
 
 class LockstepClock:
@@ -183,15 +184,17 @@ class MemoryPort:
 
     def read(self, size: int = 1) -> bytes:
         """Return the available bytes, at most `size`."""
-        self.is_open = self.is_open and not self.is_lost
-        self._require_line()
+        if self.is_lost:
+            self.is_open = False
+            raise OSError(errno.EIO, UNPLUGGED)
         data = bytes(self.received[:size])
         del self.received[:size]
         return data
 
     def write(self, data: bytes) -> int:
         """Send bytes."""
-        self._require_line()
+        if self.is_lost:
+            raise OSError(errno.EIO, UNPLUGGED)
         self._line.inbox += data
         return len(data)
 
@@ -211,7 +214,3 @@ class MemoryPort:
         """Close the port; unread bytes are lost."""
         self.is_open = False
         self.received.clear()
-
-    def _require_line(self) -> None:
-        if self.is_lost:
-            raise OSError(errno.EIO, "the line was unplugged")

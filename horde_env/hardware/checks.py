@@ -24,17 +24,6 @@ class Supervising(Protocol):
         """
 
 
-def held(reason: str, text: str, *, begins: bool, ends: bool) -> str:
-    """Return a supervisor's reason after a frame: `text` once it begins, which then stays the same until it ends."""
-    if reason and ends:
-        return ""
-    if reason:
-        return reason
-    if begins:
-        return text
-    return ""
-
-
 class Verdict(StrEnum):
     """The result of one line of a check."""
 

@@ -100,14 +100,17 @@ class KeepAlive:
     def renew(self, command: bytes) -> None:
         """Record that the new `command` is being sent now."""
         self._renewed_t = self._sent_t = self._monotonic()
-        self._take(command)
+        if command == self._halt != self._command:  # a repeated stop keeps its start time
+            self._halted_t = self._renewed_t
+        self._command = command
         self.lapsed = False
 
     def due(self) -> bytes:
         """Return the bytes to send now, which count as sent; empty if none are due."""
         now_s = self._monotonic()
         if self._command != self._halt and now_s - self._renewed_t > self._hold_s:
-            self._take(self._halt)
+            self._command = self._halt
+            self._halted_t = now_s
             self.lapsed = True
         elif now_s - self._sent_t < self._repeat_s:
             return b""
@@ -116,12 +119,6 @@ class KeepAlive:
         if is_over:
             return self._coast
         return self._command
-
-    def _take(self, command: bytes) -> None:
-        """Set the current command; a repeated stop keeps its start time."""
-        if command == self._halt != self._command:
-            self._halted_t = self._monotonic()
-        self._command = command
 
 
 # ---- waiting ---------------------------------------------------------------------------------------------------------
@@ -296,7 +293,8 @@ class Link:
             if not self._closing.is_set():
                 # Commands sent while the link was lost are dropped
                 self._keep_alive.renew(self._halt)
-                self._lost_s += self._absence_s
+                if self.epoch:
+                    self._lost_s += self._monotonic() - self._lost_at
                 self._port = port
                 self._reopening = None
                 self.epoch += 1
@@ -349,20 +347,14 @@ class Link:
     def stats(self) -> Counts:
         """Counts since the link was opened."""
         with self._lock:
-            if self._port is None:
-                counts = self._before
-            else:
-                counts = self._before.plus(self._port.counts)
+            counts = self._before
+            lost_s = self._lost_s
+            if self._port is not None:
+                counts = counts.plus(self._port.counts)
+            elif self.epoch:  # it was connected before
+                lost_s += self._monotonic() - self._lost_at
             reconnects = max(self.epoch - 1, 0)
-            lost_s = self._lost_s + self._absence_s
         return counts._replace(losses=self.losses, reconnects=reconnects, lost_s=lost_s)
-
-    @property
-    def _absence_s(self) -> float:
-        """Seconds since the link was lost; 0 while connected and before the first connection."""
-        if self._port is None and self.epoch:
-            return self._monotonic() - self._lost_at
-        return 0.0
 
     # ---- loss and reconnection ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from horde_env.sim.planar import WALL_FRICTION, WALL_RESTITUTION, Box, Motion
 _JOINTS = (0, 1, 2)
 _UNUSED = (0.0, 0.0, 0.0)
 _ITERATIONS = 10  # three joints and a few contacts: 20 give the same poses to 1e-5 m
-_NORMAL_FORCE = 9  # of a contact point's tuple
+_normal_force = itemgetter(9)  # of a contact point's tuple
 
 Moved = tuple[float, float, float, float, float, float]  # the numbers of `Motion`, in its order
 
@@ -138,7 +139,7 @@ class PlanarBody:
             self._free = self.moved
             self._forces.clear()
             return 0.0
-        return self._tick_s * math.fsum([point[_NORMAL_FORCE] for point in points])
+        return self._tick_s * math.fsum(map(_normal_force, points))
 
     def close(self) -> None:
         """Disconnect the client, as garbage collection does. Closing twice does nothing."""

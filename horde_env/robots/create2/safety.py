@@ -7,7 +7,6 @@ another for moving again.
 from __future__ import annotations
 
 from horde_env.backend import Floats
-from horde_env.hardware.checks import held
 from horde_env.robot import RobotSpec
 from horde_env.robots.create2.wire import CHARGING_FAULT
 from horde_env.sim.saving import Saved
@@ -53,20 +52,19 @@ class CreateSupervisor(Saved):
         if values[self._charging]:
             self._hot = ""
             self._mean_v = None
-        else:
+        elif kelvin <= COOL_K:
+            self._hot = ""
+        elif not self._hot and not kelvin <= HOT_K:
             limits = f"more than {HOT_K - 273.15:.0f}; the robot waits for {COOL_K - 273.15:.0f}"
-            text = f"the battery has {kelvin - 273.15:.0f} degrees C, {limits}"
-            self._hot = held(self._hot, text, begins=not kelvin <= HOT_K, ends=kelvin <= COOL_K)
+            self._hot = f"the battery has {kelvin - 273.15:.0f} degrees C, {limits}"
         previous_v = volts
         if self._mean_v is not None:
             previous_v = self._mean_v
         self._mean_v = previous_v + self._share * (volts - previous_v)
-        text = (
-            f"the battery has less than {LOW_V} V over {SMOOTHED_S:g} s; put the robot on its dock"
-        )
-        self._low = held(
-            self._low, text, begins=not self._mean_v >= LOW_V, ends=self._mean_v >= RECOVERED_V
-        )
+        if self._mean_v >= RECOVERED_V:
+            self._low = ""
+        elif not self._mean_v >= LOW_V:
+            self._low = f"the battery has less than {LOW_V} V over {SMOOTHED_S:g} s; put the robot on its dock"
 
     def _judge_stall(self, is_over: bool, t: float) -> None:
         if t < self._rest_until - RESTED_S - STALLED_S:  # a new connection: its time starts again
