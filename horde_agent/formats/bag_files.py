@@ -5,7 +5,7 @@ of ROS 2, and unpacks compressed folders. Messages are sorted by the index of th
 holds an index and the chunks that overlap in time. `rosbags`' AnyReader does the same for several
 files, but it refuses JSON and all of a bag in which one type is unreadable.
 
-A file whose clock was set back is read in its own order, because sorting would mix the parts. An
+If a clock was set back, a file is read in its own order, because sorting would mix the parts. An
 MCAP file without an index, because its recorder crashed, is read up to its last whole chunk, in its
 own order. A `.bag` file without an index is refused.
 
@@ -38,7 +38,7 @@ REORDERED_NS = SECOND_NS
 _METADATA = "metadata.yaml"
 LARGEST_RECORD = 1 << 30  # bytes; a larger record is damage
 _MOST_JUMPS = 0.2
-"""A larger share of messages whose time jumps back is disorder, not a clock that was set back."""
+"""A larger share of jumps back in time is disorder of the messages, not a clock that was set back."""
 LARGEST_OVERLAP = 1 << 31  # bytes of chunks of the same time, which are in memory at once
 _RECORD_HEAD = 9  # bytes of the kind and length of a record of MCAP
 _FILE_ORDER = -1  # number of no connection: entries of the index of a ROS 1 bag as they stand in it
@@ -251,7 +251,7 @@ def is_bag(path: Path) -> bool:
 
 
 def open_bag(path: Path) -> Bag:
-    """Return a bag; raise BadInput if there is none, a package is missing, or it holds no message."""
+    """Return a bag; raise BadInput if the path is no bag, a package is missing, or the bag holds no message."""
     if not path.exists():
         raise BadInput(
             f"{path} does not exist: give a bag, a file *{', *'.join(SUFFIXES)} or a folder"
@@ -335,9 +335,9 @@ class _Clock:
 
 
 def _restarted(times: Iterable[tuple[int, int]]) -> set[int]:
-    """Return the publishers whose clock was set back, by more than is put in order.
+    """Return the publishers with a clock that was set back, by more than is put in order.
 
-    One message behind later ones is only late, and many jumps are a file whose order is none of
+    One message behind later ones is only late, and after many jumps the file is not in the order of
     time.
 
     Args:
@@ -556,7 +556,7 @@ def _mcap_topic(channel: Any, schema: Any, n_messages: int) -> Topic:
 
 
 class _Ros:
-    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or a folder of ROS 2, whose files are read one by one.
+    """A `.bag` file of ROS 1, a SQLite file of ROS 2, or a folder of ROS 2, file by file.
 
     Attributes:
         path: The file or folder.
@@ -659,7 +659,7 @@ class _Ros:
 
     @cached_property
     def _restarted(self) -> set[int]:
-        """The publishers whose clock was set back, as the file has them."""
+        """The publishers with a clock that was set back, as the file has them."""
         pairs: Iterable[tuple[int, int]] = ()
         if self._is_ros1:
             pairs = (

@@ -91,8 +91,8 @@ def decoder(topic: Topic) -> Decoder:
             ) from None
     if type_name not in store.fielddefs:
         raise BadInput(
-            f"the bag does not define the type {topic.type} of {topic.name}, which is none of ROS's own: record it as "
-            "MCAP, which holds the definitions"
+            f"the bag does not define the type {topic.type} of {topic.name}, which is not one of ROS's own: record it "
+            "as MCAP, which holds the definitions"
         )
     if topic.encoding == "ros1":
         return lambda data: store.deserialize_ros1(data, type_name)
@@ -158,7 +158,7 @@ def stamp_ns(topic: Topic, data: bytes) -> int | None:
 
 
 def steps_of(path: str) -> Steps:
-    """Return the steps of a field's path; raise FieldError if it is none."""
+    """Return the steps of a field's path; raise FieldError at another text."""
     steps: list[str | int | Selector] = []
     position = 0
     while position < len(path):

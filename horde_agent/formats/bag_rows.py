@@ -149,7 +149,7 @@ class Resampler:
         fields: The columns.
         decoders: A decoder for each of their topics.
         period_s: Time between two rows, in seconds.
-        rows_topic: A topic whose messages are the rows, instead of a fixed period; None without one.
+        rows_topic: The topic of the messages that are the rows; None for rows at a fixed period.
     """
 
     fields: Sequence[Field]

@@ -97,7 +97,7 @@ class Pairing(NamedTuple):
     """How messages are paired with rows: the keys of a bag's columns file that a table has not.
 
     Attributes:
-        rows: Topic whose messages are the rows; None for rows at a fixed period.
+        rows: Topic of the messages that are the rows; None for rows at a fixed period.
         clock: "log": messages have the time at which they were recorded. "stamp": that of their
             header, if they have one. None: as "log", but stamps must not contradict.
         max_age_s: Age from which a value is missing in seconds, unless its own table has another.
@@ -291,7 +291,7 @@ class _PlanReader:
 
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a table with a topic and a field by key; raise ValueError if one is none."""
+    """Return the numbers of a table with a topic and a field by key; raise ValueError at another value."""
     numbers = numbers_in(table, ("max_age_s", "infinite", "too_near"))
     if not 0.0 < numbers.get("max_age_s", 1.0) < math.inf:
         raise BadInput(f"max_age_s must be > 0, not {numbers['max_age_s']}")
@@ -402,7 +402,7 @@ class BagTable(Table):
         )
 
     def _by_stamp(self, messages: Iterable[Message]) -> Iterator[Message]:
-        """Yield messages with the times of their headers, where they have one."""
+        """Yield messages with the times of their headers, if they have a header with a time."""
         for message in messages:
             time_ns = None
             if message.topic in self._stamped:
@@ -443,7 +443,7 @@ class BagTable(Table):
             )
         for topic, n_unpaired in losses.n_in_no_row.items():
             remarks.append(
-                f"{n_unpaired:,} messages of {topic} count in no row, because there is none at their time."
+                f"{n_unpaired:,} messages of {topic} count in no row, because no row is at their time."
             )
         n_gaps = max(losses.n_gaps.values(), default=0)
         if n_gaps > 0.2 * (losses.n_rows + n_gaps):

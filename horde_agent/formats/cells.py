@@ -70,7 +70,7 @@ TIME_UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 def as_seconds(cells: Cells, unit_s: float = 1.0) -> Floats:
-    """Return a column of times in seconds, float64, shape (n_rows,); NaN where a cell is none.
+    """Return a column of times in seconds, float64, shape (n_rows,); NaN for other cells.
 
     Numbers are times in a unit of `unit_s` seconds; dates (datetime64, datetime, ISO 8601 texts)
     become seconds since 1970, in UTC if they name no zone.
@@ -125,7 +125,7 @@ def category_of(cell: Any) -> str:
 
 
 def as_numbers(cells: Cells) -> Floats:
-    """Return the numbers of a column, float64, shape (n_rows,); NaN where a cell is none. True is 1, false is 0."""
+    """Return the numbers of a column, float64, shape (n_rows,); NaN for other cells. True is 1, false is 0."""
     if cells.dtype.kind in "fiub":
         return cells.astype(np.float64)
     return np.array([_number(cell) for cell in cells.tolist()], dtype=np.float64)
@@ -226,7 +226,7 @@ def shift_for(values: Floats) -> Shift | None:
         values: Numbers of the channel, float64, shape (n,).
 
     Returns:
-        None if float32 holds the numbers as they are, or there is none.
+        None if float32 holds the numbers as they are, or no number is there.
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -287,7 +287,7 @@ def cell_at(cells: Cells, i: int) -> Any:
 
 
 def _number(cell: Any) -> float:
-    """Return a cell's number; NaN if it is none."""
+    """Return a cell's number; NaN if it is not a number."""
     if isinstance(cell, str):
         return _number_of_text(cell.strip().lower())
     try:  # Decimal, too; pandas' NA raises

@@ -119,7 +119,7 @@ class ChannelColumn(NamedTuple):
 
 
 def _check_choice(key: str, value: str | None, choices: Sequence[str]) -> None:
-    """Raise BadInput if the value of a key is none of the choices."""
+    """Raise BadInput if the value of a key is not one of the choices."""
     if value is not None and value not in choices:
         shown = ", ".join(map(toml_value, choices))
         raise BadInput(f"{key} must be one of {shown}, not {toml_value(value)}")
@@ -305,7 +305,9 @@ class Columns:
         }
         for key, is_used in ends.items():
             if is_used and self.run.phase is not None:
-                raise BadInput(f"{key} is not for recorded runs, whose `phase` ends the episodes")
+                raise BadInput(
+                    f"{key} is not for recorded runs: the column of `phase` ends their episodes"
+                )
         names = [channel.name for channel in self.channel]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -488,7 +490,7 @@ def shifts_of(header: Mapping[str, Any]) -> dict[str, Shift]:
 
 
 def _numbers(key: str, values: Any) -> tuple[float, ...]:
-    """Return a list of numbers; raise BadInput if it is none."""
+    """Return a list of numbers; raise BadInput if the value is no such list."""
     if not isinstance(values, list | tuple):
         raise BadInput(f"{key} must be a list of numbers, not {values!r}")
     return tuple(real_number(key, value) for value in values)
@@ -563,7 +565,7 @@ def refuse_unknown(where: str, table: Mapping[str, Any], keys: Sequence[str]) ->
 
 
 def numbers_in(table: Mapping[str, Any], keys: Sequence[str]) -> dict[str, float]:
-    """Return the numbers of those keys that a table has; raise ValueError if one is none."""
+    """Return the numbers of those keys that a table has; raise ValueError at another value."""
     return {key: real_number(key, table[key]) for key in keys if table.get(key) is not None}
 
 

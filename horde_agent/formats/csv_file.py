@@ -210,7 +210,7 @@ def _lines(block: bytes) -> list[str]:
 
 
 def _found_separator(head: bytes, *, has_header: bool) -> str:
-    """Return the separator of a header, or of rows of numbers whose decimal marks may be commas."""
+    """Return the separator of a header, or of rows of numbers with points or commas as decimal marks."""
     first_lines = head.splitlines()[:_N_FIRST_LINES]
     lines = [line.decode(errors="replace") for line in first_lines if line.strip()]
     if not lines:

@@ -76,13 +76,13 @@ CHANNEL_KEYS = {
 }
 _MOST_CATEGORIES = 12
 _DRAFTED = ("time", "action", "b", "episode", "terminated", "truncated", "step")
-"""Keys whose columns are recognised by their usual names."""
+"""Keys of columns that are recognised by their usual names."""
 _IDENTIFIER = re.compile(
     r"(.*_)?(ids?|uuid|guid|index|idx|user|customer|client|patient|subject|person|participant|session|"
     r"episode|trajectory)|unnamed: 0"
 )
-"""Names of columns that say whose a row is, in lower case."""
-_IDENTIFIES = "They say whose a row is"
+"""Names of columns that identify a person, a thing or an episode, in lower case."""
+_IDENTIFIES = "They identify a person, a thing or an episode"
 _OF_NEXT_ROW = re.compile(r"next[_.]|new_(obs|state)|(obs|observations?|state)_?(tp1|next)\b")
 _MARK_NAMES = (*TERMINATED_NAMES, *TRUNCATED_NAMES, "is_first", "is_last")
 _EPOCHS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
@@ -133,7 +133,7 @@ def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvFor
             given["categories"] = kinds.categories[name]
         if name in numbers:
             given |= shift_keys(cells.as_numbers(numbers[name]))
-        # Most tables with actions have rows (s, a, r): whose reward it is shows in no row
+        # Most tables with actions have rows (s, a, r): no row shows which action the reward belongs to
         if name.lower() in REWARD_NAMES and "action" in settings:
             given["transition"] = True
         keys = {key: Key("", "") for key in given}
@@ -179,7 +179,7 @@ def _role(name: str, column: Cells | None, form: CsvForm) -> str | None:
 
 
 def _is_identifier(name: str, column: Cells | None, form: CsvForm) -> bool:
-    """Return whether a column seems to say whose a row is; `column` is None if it holds texts.
+    """Return whether a column seems to identify a person, a thing or an episode; `column` is None if it holds texts.
 
     So does a column without a name that counts the rows, as tables of pandas have.
     """

@@ -40,7 +40,7 @@ class Format(ABC):
 
         Args:
             path: The data set.
-            columns: File that describes its columns; None if there is none.
+            columns: File that describes its columns; None without one.
         """
 
     def draft(self, path: Path) -> str:

@@ -251,7 +251,7 @@ def _with_first(values: NDArray[Any], n_rows: int) -> NDArray[Any]:
 def write_minari(
     root: Path, name: str, header: Mapping[str, Any], episodes: Iterator[Episode]
 ) -> None:
-    """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput if the name is taken or there is none.
+    """Write episodes below a folder, for MINARI_DATASETS_PATH; raise BadInput at a taken name or without an episode.
 
     An unknown reward is written as 0.
     """

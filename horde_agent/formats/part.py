@@ -1,4 +1,4 @@
-"""Parts of a table: their columns as numbers, times and marks, and the place of a cell that is none."""
+"""Parts of a table: their columns as numbers, times and marks, and the place of an unreadable cell."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Part:
         self.n_rows = len(next(iter(chunk.values()), ()))
 
     def numbers(self, key: str) -> Floats | None:
-        """Return the numbers of a key's column, NaN where there is none, (n_rows,); None without a column."""
+        """Return the numbers of a key's column, NaN for other cells, (n_rows,); None without a column."""
         name = self._names.get(key)
         if name is None:
             return None
         return cells.as_numbers(self.column(name))
 
     def numbers_below(self, key: str, end: int, must: str) -> Floats | None:
-        """Return the numbers of a key's column, None without one; raise BadInput if one is none of 0, ..., end - 1."""
+        """Return the numbers of a key's column, None without a column; raise BadInput if one is not 0, ..., end - 1."""
         numbers = self.numbers(key)
         if numbers is not None:
             self.check(are_below(numbers, end), self._names[key], must)
@@ -91,14 +91,14 @@ class Part:
         return Actions(action, b, is_valid, has_b)
 
     def times(self) -> Floats | None:
-        """Return the times in seconds, NaN where there is none, (n_rows,); None without a column."""
+        """Return the times in seconds, NaN for other cells, (n_rows,); None without a column."""
         times = self._columns.times
         if times.time is None:
             return None
         return cells.as_seconds(self.column(times.time, may_be_dates=True), times.unit_s)
 
     def values(self, channel: ChannelColumn) -> Floats:
-        """Return the numbers of a channel's column, NaN where there is none, shape (n_rows,)."""
+        """Return the numbers of a channel's column, NaN for other cells, shape (n_rows,)."""
         column = self.column(channel.column)
         if channel.categories:
             return cells.as_categories(column, channel.categories)

@@ -24,11 +24,11 @@ FORMATS: tuple[Format, ...] = (
     arrow_files.FEATHER,
     minari.FORMAT,
 )
-"""Of those that match a path, the first one reads it."""
+"""The first one that matches a path reads it."""
 
 
 def format_of(path: Path) -> Format:
-    """Return the format of a data set; raise BadInput if it has none of them, or does not exist."""
+    """Return the format of a data set; raise BadInput if no format matches, or it does not exist."""
     for data_format in FORMATS:
         if data_format.matches(path):
             return data_format

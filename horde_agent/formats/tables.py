@@ -70,7 +70,7 @@ class Table:
             is a column.
         b_estimate: Facts about an estimated policy, for the header.
         counts_each_reward: Whether each reward is to be in a return: the action of an episode's
-            last row counts with its reward, by a row after it whose observation is unknown (NaN),
+            last row counts with its reward, by a row after it with an unknown observation (NaN),
             and a reward that belongs to no step is refused. Learning needs neither: it needs the
             state that an action led to.
     """
@@ -364,7 +364,7 @@ class Table:
         )
 
     def _values(self, part: Part) -> Floats:
-        """Return the numbers of the channels, NaN where there is none, shape (n_rows, n_channels)."""
+        """Return the numbers of the channels, NaN for other cells, shape (n_rows, n_channels)."""
         return np.array([part.values(channel) for channel in self.columns.channel]).T
 
     def _readings(self, part: Part, values: Floats) -> NDArray[np.float32]:
@@ -729,7 +729,7 @@ class _Extremes(NamedTuple):
 
 
 def _with_range(channel: ChannelColumn, lowest: float, highest: float) -> ChannelColumn:
-    """Return a channel with the range of its readings, as float32, where none was given."""
+    """Return a channel with the range of its readings, as float32, unless a range was given."""
     with np.errstate(over="ignore"):
         low = float(np.float32(lowest))
         high = float(np.float32(highest))

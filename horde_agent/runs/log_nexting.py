@@ -225,7 +225,7 @@ def _between(rows: Iterable[Stream], begin: int, end: int | None) -> Iterator[St
 
 
 def _with_next(parts: Iterable[Stream]) -> Iterator[tuple[NDArray[Any], Stream]]:
-    """Yield each part with the first row of the next one appended, if there is one, and without it."""
+    """Yield each part with the first row of the next part, if another one follows, and without it."""
     for part, after in pairwise(chain(parts, [None])):
         assert part is not None
         yield part.rows if after is None else np.concatenate([part.rows, after.rows[:1]]), part

@@ -399,9 +399,7 @@ def test_a_reward_at_a_time_without_a_row_is_reported(tmp_path: Path) -> None:
         table = open_bag_table(bag, columns_file(tmp_path, columns))
         rows = np.concatenate([part.rows for part in table])
         assert np.nansum(rows["reward"]) == total, key
-        remark = (
-            f"{n_lost} messages of /reward count in no row, because there is none at their time."
-        )
+        remark = f"{n_lost} messages of /reward count in no row, because no row is at their time."
         assert remark in table.remarks
 
 

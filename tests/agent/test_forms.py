@@ -241,7 +241,7 @@ def test_columns_without_a_name_are_numbered(tmp_path: Path) -> None:
     file = csv_file(tmp_path, ",x,y\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9)))
     draft = draft_columns(file)
     assert [c.column for c in Columns.of(parsed_toml(draft)).channel] == ["x", "y"]
-    assert "They say whose a row is, so no channels: column_0" in draft
+    assert "They identify a person, a thing or an episode, so no channels: column_0" in draft
 
 
 def test_a_headerless_file_may_end_with_empty_columns(tmp_path: Path) -> None:
@@ -273,7 +273,10 @@ def test_a_draft_says_that_no_action_was_recognised_and_leaves_identifiers_out(
     columns = Columns.of(parsed_toml(draft))
     assert [c.column for c in columns.channel] == ["x"]
     assert 'No column of actions was recognised. Name it, action = "NAME"' in draft
-    assert "They say whose a row is, so no channels: customer, session_id" in draft
+    assert (
+        "They identify a person, a thing or an episode, so no channels: customer, session_id"
+        in draft
+    )
     assert "They are probabilities of actions, so no channels: b" in draft
     named = draft.replace('# episode = "episode"', 'episode = "session_id"')
     rows = rows_of(file, named)

@@ -50,7 +50,7 @@ def open_data_set(
 
     Args:
         path: The data set, or its name.
-        columns: File that describes its columns; None if there is none.
+        columns: File that describes its columns; None without one.
         counts_each_reward: Of the table, also while b is estimated.
     """
     table = format_of(path).open(path, columns)

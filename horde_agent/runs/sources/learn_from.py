@@ -284,7 +284,7 @@ def _is_list_of_names(rewards: Any) -> bool:
 
 
 def _is_data_set(data: Any) -> bool:
-    """Return whether an argument is a data set, or its path or name, whose columns no arguments describe."""
+    """Return whether an argument is a data set, or its path or name, that no arguments can describe."""
     if isinstance(data, str | Path):
         return not isinstance(format_of(Path(data)), TableFile)
     return hasattr(data, "iterate_episodes")

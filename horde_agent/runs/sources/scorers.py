@@ -105,7 +105,7 @@ class PolicyScorer(RowScorer):
         reached: int,  # noqa: ARG002
         learning_steps: int,
     ) -> SessionOutcome:
-        """Return the outcome with what is to be said about a data set."""
+        """Return the outcome with the notes about a data set."""
         run = self._run
         if run.config.backend != "data":
             return outcome
