@@ -38,7 +38,6 @@ BATCH = 64
 """Maximum number of entries in a message."""
 
 _MEASURED_EVERY = 256  # messages between two measurements of the memory
-_ALL = 1 << 62  # snapshots to keep: the driver removes old ones
 
 
 class ClusterError(ValueError):
@@ -269,7 +268,7 @@ class Shard:
         why_failed = ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            snapshots.write(folder, n_entries, state, {"shard": self.number}, kept=_ALL)
+            snapshots.write(folder, n_entries, state, {"shard": self.number})
         except OSError as error:
             why_failed = f"{folder}: {error.strerror}"
         self._written = Written(n_entries, why_failed)

@@ -7,8 +7,8 @@ checkpoint/000000036000/       the state after 36,000 steps
     student.horde...npy        any other array, by its name
 
 A snapshot is written into a temporary folder, which is synced and then renamed, so that a snapshot
-with its final name is complete. The newest two are kept. If one is damaged, the one before it is
-used.
+with its final name is complete. The newest two sound ones are kept. If one is damaged, the one
+before it is used.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,8 @@ _MANIFEST = "manifest.json"
 _CHECK = "manifest.sha256"
 _SMALL = "small.bin"
 _UNFINISHED = ".unfinished-"
+
+_log = logging.getLogger(__name__)
 
 
 class SnapshotDamaged(ValueError):
@@ -68,10 +71,8 @@ def identity() -> dict[str, str]:
     return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
 
 
-def write(
-    folder: Path, step: int, state: State, facts: Mapping[str, Any], *, kept: int = KEPT
-) -> Path:
-    """Write a snapshot into a folder, remove incomplete ones and all but the newest `kept`, and return its own folder.
+def write(folder: Path, step: int, state: State, facts: Mapping[str, Any]) -> Path:
+    """Write a snapshot into a folder, remove incomplete ones, and return its own folder; `prune` removes older ones.
 
     The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the
     manifest.
@@ -107,8 +108,38 @@ def write(
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
         raise RecordLost(error.errno, error.strerror, str(part)) from error
-    _remove(*list(found(folder))[kept:])
     return path
+
+
+def prune(newest: Path, check: Callable[[Path], object], *, kept: int = KEPT) -> None:
+    """Remove all snapshots but the newest `kept` sound ones; damaged ones between these stay.
+
+    Snapshots of later steps are removed, too: the run went back to before them, and takes these steps
+    again.
+
+    Args:
+        newest: The snapshot that was just written.
+        check: Raises SnapshotDamaged or SnapshotOfAnother for a snapshot that no run can be resumed
+            from.
+        kept: Number of snapshots.
+    """
+    remove_after(newest.parent, int(newest.name))
+    n_sound = 0
+    for path in found(newest.parent):
+        if n_sound >= kept:
+            _remove(path)
+            continue
+        try:
+            if path != newest:
+                check(path)
+            n_sound += 1
+        except (SnapshotDamaged, SnapshotOfAnother) as error:
+            _log.warning("%s; the snapshot before it is kept", error)
+
+
+def remove_after(folder: Path, step: int) -> None:
+    """Remove the snapshots of steps after `step`."""
+    _remove(*(path for path in found(folder) if int(path.name) > step))
 
 
 def _write_arrays(part: Path, state: State) -> dict[str, Any]:

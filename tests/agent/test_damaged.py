@@ -394,6 +394,19 @@ def test_a_run_without_its_excursions_is_resumed_to_the_bit(
     assert "excursions.rec lacks" in caplog.text
 
 
+def test_after_a_resume_past_a_damaged_snapshot_the_newest_may_be_damaged_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sound snapshot at step 1,200 was removed, because the damaged one at 1,300 counted as the second."""
+    for steps in (1300, 1400):
+        assert toy(f"resume {run} --steps {steps}", monkeypatch) == 0
+        newest = max((run / "checkpoint").iterdir())
+        half(newest / "small.bin")
+    capsys.readouterr()
+    assert toy(f"resume {run} --steps 1500", monkeypatch) == 0
+    assert "resumed at step 1,200" in capsys.readouterr().err
+
+
 def test_a_record_without_the_rows_of_the_newest_snapshot_is_resumed_from_an_earlier_one(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -140,11 +140,35 @@ def test_all_of_a_snapshot_is_on_the_disk_before_it_has_its_name(
     )
 
 
+def steps_after_pruning(folder: Path, *steps: int) -> list[int]:
+    """Write a snapshot after each of some steps, prune after each, and return the steps of those that are left."""
+    for step in steps:
+        path = snapshots.write(folder, step, {"a": np.zeros(3)}, {})
+        snapshots.prune(path, snapshots.read)
+    return sorted(int(path.name) for path in snapshots.found(folder))
+
+
 def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
-    for step in (300, 400, 500, 600):
-        snapshots.write(tmp_path, step, {"a": np.zeros(3)}, {})
-    assert [path.name for path in snapshots.found(tmp_path)] == ["000000000600", "000000000500"]
+    assert steps_after_pruning(tmp_path, 300, 400, 500, 600) == [500, 600]
     assert snapshots.read(tmp_path / "000000000500").state.keys() == {"a"}
+
+
+@pytest.mark.parametrize("part", ["small.bin", "manifest.json"])
+def test_a_damaged_snapshot_does_not_count_as_one_of_the_two(
+    part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """400 stays beside the damaged 500 until 700 is there: 500 and 600 would be one sound one."""
+    steps_after_pruning(tmp_path, 300, 400, 500)
+    file = tmp_path / "000000000500" / part
+    file.write_bytes(file.read_bytes()[:-1])
+    assert steps_after_pruning(tmp_path, 600) == [400, 500, 600]
+    assert states(caplog.text, "000000000500", "damaged", "the snapshot before it is kept")
+    assert steps_after_pruning(tmp_path, 700) == [600, 700]
+
+
+def test_snapshots_of_steps_that_are_taken_again_are_removed(tmp_path: Path) -> None:
+    """After a return to 400 the newest two would be 500 and 450, of which 500 is of the abandoned steps."""
+    assert steps_after_pruning(tmp_path, 400, 500, 450) == [400, 450]
 
 
 TOLD = ("weights_sha256", "learning_steps", "n_excursions", "steps")
@@ -186,7 +210,7 @@ def test_a_life_with_snapshots_is_the_life_without(
     """Deferred, each is copied while steps wait to be learned."""
     words = f"--backend {backend} --steps 600"
     without = lived(tmp_path / "a", f"{words} --snapshot-every never", monkeypatch)
-    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(snapshots.prune, "__kwdefaults__", {"kept": 99})
     keep_each(50, monkeypatch)
     with_them = lived(tmp_path / "b", f"{words} --snapshot-every 1s", monkeypatch)
     assert {key: with_them[key] for key in TOLD} == {key: without[key] for key in TOLD}
@@ -201,7 +225,7 @@ def test_in_real_time_a_snapshot_is_copied_before_a_drive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The robot stands there, and no transition is learned across it: a copy that takes long delays no step."""
-    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(snapshots.prune, "__kwdefaults__", {"kept": 99})
     keep_each(5, monkeypatch)
     lived(
         tmp_path / "a",
@@ -219,7 +243,7 @@ def test_in_real_time_a_snapshot_does_not_wait_for_ever_for_a_drive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second is 8 steps; a snapshot is due each second, and is copied in any case after a wait of two more."""
-    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(snapshots.prune, "__kwdefaults__", {"kept": 99})
     monkeypatch.setattr(keeping, "LONGEST_WAIT_S", 2.0)
     keep_each(8, monkeypatch)
     lived(
@@ -242,7 +266,7 @@ def test_a_snapshot_has_the_state_of_its_step_however_late_it_is_written(
     original = snapshots.write_file
     for name, every in (("never", "never"), ("late", "0.001s")):
         with monkeypatch.context() as patch:
-            patch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+            patch.setattr(snapshots.prune, "__kwdefaults__", {"kept": 99})
             patch.setattr(
                 snapshots, "write_file", lambda *given: (may_write.wait(60.0), original(*given))[1]
             )

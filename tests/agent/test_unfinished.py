@@ -143,7 +143,7 @@ def test_a_life_that_was_killed_is_learned_from_its_snapshot_on(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whichever it is, the tables are those of the life that was not; no row before it is learned from again."""
-    monkeypatch.setattr(snapshots.write, "__kwdefaults__", {"kept": 99})
+    monkeypatch.setattr(snapshots.prune, "__kwdefaults__", {"kept": 99})
     keep_each(60, monkeypatch)
     (tmp_path / "own.toml").write_text(OWN)
     monkeypatch.chdir(tmp_path)

@@ -109,17 +109,7 @@ def resumption(folder: RunFolder) -> Resumption:
     n_recorded = _n_recorded(folder)
     for path in snapshots.found(folder.checkpoint):
         try:
-            snapshot = snapshots.read(path)
-            shard_settings = None
-            if _SHARDED in snapshot.state:
-                shard_settings = untext(snapshot.state[_SHARDED])
-            if shard_settings is not None:
-                check_snapshots(
-                    folder.shards,
-                    shard_settings["life"],
-                    shard_settings["at"],
-                    shard_settings["n_shards"],
-                )
+            snapshot = read_snapshot(folder, path)
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; using the previous snapshot.")
             continue
@@ -138,6 +128,9 @@ def resumption(folder: RunFolder) -> Resumption:
                 raise BadInput(
                     f"{folder.path / name} has changed since {path.name} was written; restore it"
                 )
+        shards = None
+        if _SHARDED in snapshot.state:
+            shards = str(untext(snapshot.state[_SHARDED])["n_shards"])
         step, n_rows, changes, wall_s, steps = (
             snapshot.facts[name] for name in ("step", "n_rows", "changes", "wall_s", "steps")
         )
@@ -149,11 +142,20 @@ def resumption(folder: RunFolder) -> Resumption:
             changes=changes,
             lived_s=wall_s,
             steps=steps,
-            shards=None if shard_settings is None else str(shard_settings["n_shards"]),
+            shards=shards,
             number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
     return Resumption(state={}, number=1 + events.n_resumes, notes=notes)
+
+
+def read_snapshot(folder: RunFolder, path: Path) -> snapshots.Snapshot:
+    """Read and check a snapshot of a run with those of its shards; raise as `snapshots.read`."""
+    snapshot = snapshots.read(path)
+    if _SHARDED in snapshot.state:
+        sharded = untext(snapshot.state[_SHARDED])
+        check_snapshots(folder.shards, sharded["life"], sharded["at"], sharded["n_shards"])
+    return snapshot
 
 
 def check_excursions(folder: RunFolder, resumed: Resumption) -> None:

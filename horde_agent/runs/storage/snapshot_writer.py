@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from horde_agent.life.observers import Sampler
 from horde_agent.life.stream import LearnedStream
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.runs.config import seconds
-from horde_agent.runs.storage.resume import Resumption
+from horde_agent.runs.storage.resume import Resumption, read_snapshot
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.versions import own_version, versions
 from horde_agent.saving import State, nested
@@ -209,7 +210,8 @@ class SnapshotWriter(LifeHooks):
                 return
             if shards is not None:
                 shards.wait_for_snapshot(facts["entry"])
-            snapshots.write(folder.checkpoint, step, copy.state, facts)
+            path = snapshots.write(folder.checkpoint, step, copy.state, facts)
+            snapshots.prune(path, partial(read_snapshot, folder))
             if shards is not None:
                 shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
