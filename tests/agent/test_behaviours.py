@@ -10,11 +10,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import TransformObservation
 
-from horde_agent import GVF, Behaviour, Channel, Interface, Life, StickyRandom, Uniform
+from horde_agent import GVF, Behaviour, Channel, Greedy, Interface, Life, StickyRandom, Uniform
+from horde_agent.life.behaviours import Exploration, behaviour_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import relearn
 from horde_agent.questions import nexting
 from horde_agent.record import Phase, Recorder
+from horde_agent.refusals import BadInput
 from tests.agent.doubles import (
     N_ACTIONS,
     SpyHorde,
@@ -204,6 +206,38 @@ def test_in_an_excursion_fed_back_predictions_are_made_by_the_fixed_weights() ->
             assert not np.array_equal(next_tiles, face.encode(observation)), (
                 "as if the stream began there"
             )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("curiosity", "--behaviour curiosity: write random, curious, or greedy:NAME with the name"),
+        ("greedy", "--behaviour greedy: write random, curious, or greedy:NAME with the name"),
+        ("curious:udes", "unknown drive 'udes': choose ude, change, variance, alike; did you mean"),
+        ("curious:", "unknown drive '': choose ude, change, variance, alike"),
+    ],
+)
+def test_an_unknown_name_of_a_behaviour_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        list(behaviour_of(text).rules(is_paper=False, has_shards=False, questions="excursions"))
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("greedy:dock", "greedy:dock: no question finds this policy; there are lamp: add a"),
+        ("curious:variance", "'variance' needs questions about variances of returns"),
+    ],
+)
+def test_a_behaviour_whose_questions_are_not_asked_is_refused(text: str, sentence: str) -> None:
+    horde = horde_of([*toy_questions(), GVF("lamp", Greedy(N_ACTIONS), Channel(0), 0.5)], FACE)
+    with pytest.raises(BadInput) as refusal:
+        behaviour_of(text).policies(
+            horde, N_ACTIONS, n_robots=1, exploration=Exploration(epsilon=0.1, repeat=0.5)
+        )
+    assert str(refusal.value).startswith(f"--behaviour {text}: ")
+    assert sentence in str(refusal.value)
 
 
 def test_invalid_behaviours_generators_and_questions_are_refused() -> None:

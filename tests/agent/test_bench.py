@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from horde_agent import cli
-from horde_agent.bench import KEYS, SECTIONS, command, workload
+from horde_agent.bench import KEYS, SECTIONS, BenchConfig, command, workload
 from horde_agent.bench.learning import Learning
 from horde_agent.bench.workload import recorded
 from horde_agent.cluster import sharded
 from horde_agent.horde import check_size
+from horde_agent.refusals import BadInput
 from horde_agent.types import listed
 from tests.agent.test_cluster import LocalCluster
 from tests.bench.bench_trips import trip_of
@@ -74,6 +75,12 @@ def test_the_object_has_exactly_the_keys(
     assert answer["threads"] >= 1
     assert json.loads((tmp_path / "b" / "bench.json").read_text()) == answer
     assert "--full" in err
+
+
+@pytest.mark.parametrize("words", [{"only": "tile,w3"}, {"skip": "w3"}])
+def test_an_unknown_section_is_refused_with_the_known_ones(words: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match="there is no section 'w3' of the benchmark; there are w1,"):
+        BenchConfig(**words).sections()
 
 
 def test_shards_are_timed_until_all_of_them_have_learned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The command `horde`: settings and the files that fill them, physics, scores, environments of other packages."""
+"""The command `horde`: physics, scores, environments of other packages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from horde_agent.cli import learn
 from horde_agent.gvf import GVF, Channel
 from horde_agent.life.bodies import make_body
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom
-from horde_agent.runs.config import LearnConfig, read_config, resolve
+from horde_agent.runs.config import LearnConfig, resolve
 from horde_agent.scoring.trace_growth import heavy_traces, unsafe_rules
-from horde_agent.toml import to_toml
 from horde_env.hardware import robot_file
 from tests.agent.commands import refused, summary_of, toy
 from tests.agent.shared import REFERENCE
@@ -253,32 +252,3 @@ def test_a_serial_lines_parity_is_that_of_the_flag_else_of_the_robots_file(
     env = make_body("serial", parity=resolve(LearnConfig(backend="serial", parity=named)).parity)
     backend: Any = env.unwrapped.backend  # type: ignore[attr-defined]
     assert backend.config.parity == parity
-
-
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        (
-            'steps = 500\nstep_size = 1\nout = "here"',
-            {"steps": 500, "step_size": 1.0, "out": Path("here")},
-        ),
-        ("steps = 6e4\nseed = 1e0", {"steps": 60_000, "seed": 1}),
-        ("shards = 4", {"shards": "4"}),
-        ("\ufeffsteps = 77", {"steps": 77}),  # a byte order mark
-        (
-            to_toml({"minari": 'a "quoted" \\ name\nand more'}, {}),
-            {"minari": 'a "quoted" \\ name\nand more'},
-        ),
-        (
-            to_toml(  # of a run whose settings were in a file
-                {"config": "a.toml", "out": "a", "offset": "1", "average": 2.0, "rarity": True}, {}
-            ),
-            {"offset": "1", "average": 2.0, "rarity": True},
-        ),
-    ],
-)
-def test_a_config_file_fills_settings_and_the_others_keep_their_defaults(
-    text: str, settings: dict[str, Any], elsewhere: Path
-) -> None:
-    Path("mine.toml").write_text(text, encoding="utf-8")
-    assert read_config(Path("mine.toml")) == LearnConfig(**settings)

@@ -16,8 +16,10 @@ import pytest
 from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
-from horde_agent.record.segments import read_header
+from horde_agent.record.segments import encode_header, read_header
+from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting import pictures
+from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 from tests.agent.commands import flip, summary_of, toy
@@ -161,6 +163,59 @@ def test_a_whole_folder_has_nothing_to_note(run: Path) -> None:
     """So that the notes above come from the damage."""
     assert cli.main(["report", str(run)]) == 0
     assert "Missing or damaged" not in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[1, 2]", '{"a": ', "[" * 200_000, b"\xff\xfe\x00"],
+    ids=["a list", "half", "deep", "no text"],
+)
+def test_a_damaged_summary_is_refused_with_the_remedy(content: str | bytes, run: Path) -> None:
+    put(content)(run / "summary.json")
+    with pytest.raises(BadInput, match=r"summary\.json is damaged \(.*remove it, and `horde rep"):
+        write_report(run)
+
+
+def header_without_low(run: Path) -> None:
+    stream = read(run / "log/life.rec")
+    header = {name: value for name, value in stream.header.items() if name != "low"}
+    (run / "log/life.rec").write_bytes(encode_header(header) + stream.rows.tobytes())
+
+
+def config_in(change: Callable[[str], str]) -> Damage:
+    return lambda run: put(change((run / "config.toml").read_text()))(run / "config.toml")
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            config_in(lambda text: text[: text.index("[versions]")]),
+            "config.toml is cut off before its versions",
+        ),
+        (config_in(lambda text: text[:15]), "config.toml cannot be read"),
+        (config_in(lambda text: f"speed = 3\n{text}"), "unknown setting 'speed'"),
+        (lambda run: gone(run / "config.toml"), "config.toml is missing"),
+        (lambda run: gone(run / "log/life.rec"), "there are neither tables nor a log in it"),
+        (header_without_low, "life.rec lacks 'low', which learning from it requires"),
+        (
+            lambda run: os.truncate(
+                run / "log/life.rec", read(run / "log/life.rec").header["offset"]
+            ),
+            "its log is empty",
+        ),
+    ],
+)
+def test_a_run_without_tables_needs_its_settings_and_its_log(
+    damage: Damage, sentence: str, run: Path
+) -> None:
+    for file in [*run.glob("*.csv"), *run.glob("*.json")]:
+        file.unlink()
+    damage(run)
+    names = sorted(run.iterdir())
+    with pytest.raises(BadInput, match=sentence):
+        write_report(run)
+    assert sorted(run.iterdir()) == names
 
 
 def test_a_page_that_cannot_be_written_is_refused(

@@ -692,3 +692,66 @@ def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None
     pq.write_table(pa.table({"x": [99.0]}), hidden)
     chunks = read_columns(tmp_path / "table", ["x"])
     assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == list(range(10))
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "sentence"),
+    [
+        ("[[channel]]", "nothing = 1\n[[channel]]", "unknown key 'nothing'"),
+        ("[[channel]]", "[[channel]]\nnothing = 1", "[[channel]] has an unknown key 'nothing'"),
+        ("low = 0.0", "low = 2.0", "channel 'x': low must be below high, not 2.0 and 1.0"),
+        ('action = "a"', "", "b is the probability of an action: name the column `action` too"),
+        ("period_s = 0.1", "", "it has no 'period_s'"),
+        ('b = "p"', "b = 0.5", "b must be a text, not 0.5"),
+        ('b = "p"', 'missing = "drop"', 'missing must be one of "error", "gap", not "drop"'),
+    ],
+)
+def test_a_wrong_file_of_columns_is_refused_by_its_name(
+    replaced: str, by: str, sentence: str, columns: Path
+) -> None:
+    columns.write_text(COLUMNS.replace(replaced, by, 1))
+    with pytest.raises(BadInput) as refusal:
+        Columns.read(columns)
+    assert str(refusal.value).startswith(f"the columns in {columns} cannot be read: ")
+    assert sentence in str(refusal.value)
+
+
+def test_a_column_that_the_table_lacks_is_refused_with_those_that_it_has(
+    tmp_path: Path, columns: Path
+) -> None:
+    file = tmp_path / "t.npz"
+    np.savez(file, **stream(50))  # type: ignore[arg-type]
+    columns.write_text(COLUMNS.replace('"x"', '"z"'))
+    with pytest.raises(BadInput, match=r"t\.npz has no column 'z'; there are x, y, a, p"):
+        list(open_table(file, Columns.read(columns)))
+
+
+@pytest.mark.parametrize("name", ["bad.npz", "bad.parquet"])
+def test_a_file_that_is_no_table_of_its_suffix_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text("PK nothing")
+    with pytest.raises(BadInput, match=f"{name} cannot be read: "):
+        open_table(file, Columns((ChannelColumn("x", "x", "x"),)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"questions": "excursions"},
+            "the action probabilities of this data set are unknown, .*; 'left/g0/x' in excursions",
+        ),
+        ({"algorithm": "tree_backup"}, "the trace rule 'tree-backup' of 'behaviour/.*: give b"),
+        ({"algorithm": "abtd"}, "the trace rule 'abtd' of 'behaviour/.*: give b"),
+        ({"trace_rule": "tree-backup"}, "the trace rule 'tree-backup' of 'behaviour/.*: give b"),
+    ],
+)
+def test_data_without_b_are_refused_for_what_needs_it(
+    settings: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        learned(tmp_path / "run", stream(50), **{"b": None, "questions": "nexting", **settings})
+    assert not (tmp_path / "run").exists()

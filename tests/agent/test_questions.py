@@ -14,6 +14,7 @@ from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import Interface
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Uniform
+from tests.agent.commands import CONTROL
 from tests.agent.shared import robot_interface
 
 ROBOT = robot_interface()
@@ -191,6 +192,25 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
             FAMILY.replace("[0.5]", str([number / 4_000 for number in range(2_000)])),
             "gammas has 2,000 numbers, expected at most 1,000",
         ),
+        (CONTROL.replace('"qrc"', "1"), "algorithm must be the name of an update rule, not 1"),
+        (
+            CONTROL.replace("0.9", "1.0"),
+            r"\[\[control\]\] number 1: .*a continuation of 1 never ends",
+        ),
+        (
+            CONTROL.replace("light_0", "smell", 1),
+            r"\[\[control\]\] number 1 names the unknown sensor 'smell'",
+        ),
+        (CONTROL.replace("gamma = 0.9", ""), r"\[\[control\]\] number 1 needs 'gamma'"),
+        (
+            CONTROL.replace("gamma = 0.9", "gamma = 0.9\nspeed = 1"),
+            r"\[\[control\]\] number 1 has an unknown key 'speed'",
+        ),
+        (
+            CONTROL.replace("greedy:lamp", "greedy:dock"),
+            r"\[\[family\]\] number 1 names the unknown policy 'greedy:dock'",
+        ),
+        ("control = 1", "family and control must be"),
         ("", "at least one"),
         ("family = [", "not a TOML file"),
         ("family = " + "[" * 5_000, "nested too deeply|not a TOML file"),

@@ -796,6 +796,11 @@ def test_a_comparison_refuses_damaged_scores(
     assert f"`horde report {runs[1]}` repairs it if possible" in str(refused.value)
 
 
+def test_a_comparison_of_a_run_with_itself_is_refused(runs: list[Path]) -> None:
+    with pytest.raises(BadInput, match="is named twice; name each run once"):
+        write_comparison([*runs, runs[0]])
+
+
 def test_td_has_no_mspbe_and_the_comparison_says_why(tmp_path: Path, elsewhere: None) -> None:
     first, second = (
         run_of(tmp_path / rule, RETURNS + ERRORS, RETURNS, rule) for rule in ("gtd", "td")

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +19,15 @@ import pytest
 import horde_agent.bench.command  # noqa: F401  the user of `closed` may not be able to import it
 from horde_agent import cli
 from horde_agent.cli import learn
-from horde_agent.record import Flag, Phase, Recorder, Row, header_of
+from horde_agent.record import Flag, Phase, Recorder, Row, header_of, snapshots
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs import session
 from horde_agent.runs.config import LearnConfig, resolve
-from horde_agent.runs.storage.files import read_curve, write_csv, write_json
+from horde_agent.runs.storage.files import read_curve, writable, write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
-from tests.agent.commands import refused, summary_of
+from horde_agent.runs.storage.resume import refuse_over, resume_settings, resumption
+from tests.agent.commands import edited_manifest, refused, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states
 
@@ -97,6 +98,25 @@ def closed() -> Iterator[Path]:
         yield folder
         os.seteuid(user)
         folder.chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_made_is_refused() -> None:
+    """By default it would be in a folder `runs`; nothing is left. `horde bench --out` is refused alike."""
+    Path("file").touch()
+    Path("runs").touch()
+    for make in (
+        lambda: RunFolder.create(resolve(LearnConfig(out=Path("file/a")))),
+        lambda: writable(Path("file/a")),
+    ):
+        with pytest.raises(
+            BadInput, match=r"^--out file/a cannot be written \(Not a directory\); "
+        ):
+            make()
+    with pytest.raises(BadInput, match=r"^--out runs cannot be written \(File exists\); name a f"):
+        RunFolder.create(resolve(LearnConfig()))
+    with pytest.raises(BadInput, match=r"^--out n+ cannot be written \(File name too long\); name"):
+        writable(Path("n" * 300))
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["file", "runs"]
 
 
 @pytest.mark.parametrize("words", ["learn", "bench --quick --only tile"])
@@ -402,3 +422,59 @@ def test_the_extent_of_a_recording_ends_at_its_last_sound_row(folder: RunFolder)
     folder.life.write_text("no record")
     with pytest.raises(BadInput, match=r"log/life\.rec cannot be read"):
         folder.extent()
+
+
+# ---- what cannot be resumed ------------------------------------------------------------------------------------------
+
+
+def of_another_version(run: Path) -> None:
+    with edited_manifest(next(snapshots.found(run / "checkpoint"))) as manifest:
+        manifest["version"] = 8
+        manifest["facts"]["version"] = "7.1"
+
+
+def with_another_step_size(run: Path) -> None:
+    file = run / "config.toml"
+    file.write_text(file.read_text().replace("step_size = 0.05", "step_size = 0.2"))
+
+
+def find_place(folder: RunFolder, steps: int | None) -> None:
+    """Do what `horde resume` does before it makes a robot."""
+    config = resume_settings(folder, steps)
+    refuse_over(folder, resumption(folder), config.steps)
+
+
+@pytest.mark.parametrize(
+    ("damage", "steps", "facts"),
+    [
+        (lambda run: (run / "config.toml").unlink(), None, ["run contains no run: config.toml"]),
+        (
+            lambda run: (run / "log/life.rec").unlink(),
+            None,
+            ["run contains no run to resume: log/life.rec is missing"],
+        ),
+        (
+            lambda run: None,
+            230,
+            ["has taken 1,200 steps, and --steps is 230 in total: choose a larger --steps"],
+        ),
+        (with_another_step_size, 1300, ["config.toml was changed after the run began"]),
+        (
+            of_another_version,
+            1300,
+            [
+                "horde-snapshot 8",
+                "resume it with version 7.1",
+                "horde learn --backend replay --log run",
+            ],
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_resumed_is_refused(
+    damage: Callable[[Path], object], steps: int | None, facts: list[str], toy_run: Path
+) -> None:
+    folder = RunFolder(Path(shutil.copytree(toy_run, "run")))
+    damage(folder.path)
+    with pytest.raises(BadInput) as refusal:
+        find_place(folder, steps)
+    assert states(str(refusal.value), *facts)

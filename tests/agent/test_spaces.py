@@ -311,6 +311,26 @@ def test_a_wrapper_that_does_not_fit_is_refused_in_one_sentence() -> None:
             make_body("gymnasium", env_id="CartPole-v1", wrap=wrap)
 
 
+@pytest.mark.parametrize(
+    ("env_id", "facts"),
+    [
+        (
+            "NoSuchThing-v0",
+            ("no environment 'NoSuchThing-v0'", "doesn't exist; `python -c", "MODULE:Id-v0"),
+        ),
+        ("CartPole-v99", ("no environment 'CartPole-v99'", "versioned environments", "`v1`")),
+        (
+            "nowhere:Corridor-v0",
+            ("there is no module nowhere, neither installed nor in the current folder",),
+        ),
+    ],
+)
+def test_an_environment_that_is_not_there_is_refused(env_id: str, facts: tuple[str, ...]) -> None:
+    with pytest.raises((ValueError, ImportError)) as refusal:
+        make_body("gymnasium", env_id=env_id)
+    assert states(str(refusal.value), *facts)
+
+
 def test_an_environment_of_the_current_folder_is_found(tmp_path: Path) -> None:
     """As `python -m` finds it, though the folder of the command `horde` is another: -P keeps Python from adding it."""
     (tmp_path / "corridor.py").write_text(CORRIDOR, encoding="utf-8")

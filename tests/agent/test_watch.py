@@ -41,7 +41,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.files import write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
-from horde_agent.watch import server
+from horde_agent.watch import WatchConfig, server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import (
     ToyBody,
@@ -547,6 +547,29 @@ def test_the_stream_sends_all_rows_first_and_then_new_ones(page: str) -> None:
         stream.readline()
         line = stream.readline()
         assert line.startswith(b":") or not json.loads(line.removeprefix(b"data: "))["rows"]
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ({"port": 70000}, "--port must be from 0 to 65535, got 70000"),
+        ({"port": -1}, "--port must be from 0 to 65535, got -1"),
+        ({"host": "no.such.host.invalid"}, "the host 'no.such.host.invalid' is not an address"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(
+    address: dict[str, Any], sentence: str, run: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    with pytest.raises(BadInput, match=sentence):
+        server.watch(WatchConfig(run, **address))
+
+
+def test_a_feed_of_another_version_is_refused(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    write_json(other / "live" / "facts.json", {"format": "horde-live", "version": 99})
+    with pytest.raises(BadInput, match=r"facts\.json is of another version than this program"):
+        RunReader(other).facts()
 
 
 def test_a_port_that_is_taken_is_refused_in_one_sentence(
