@@ -566,10 +566,10 @@ def test_an_address_that_cannot_be_is_refused(
 
 
 def test_a_feed_of_another_version_is_refused(run: Path, tmp_path: Path) -> None:
-    other = Path(shutil.copytree(run, tmp_path / "other"))
-    write_json(other / "live" / "facts.json", {"format": "horde-live", "version": 99})
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    write_json(copy / "live" / "facts.json", {"format": "horde-live", "version": 99})
     with pytest.raises(BadInput, match=r"facts\.json is of another version than this program"):
-        RunReader(other).facts()
+        RunReader(copy).facts()
 
 
 def test_a_port_that_is_taken_is_refused_in_one_sentence(
