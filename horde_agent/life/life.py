@@ -4,6 +4,12 @@ For the observation o_t the loop chooses a_t, passes the learning of (o_{t-1}, a
 worker thread, calls `env.step(a_t)`, and joins the worker: the time from observation to action does
 not depend on the number of demons. Few demons of a robot that is not physical learn in the same
 thread, before the step.
+
+Several robots share a Horde and take turns, each with its own body, behaviour and random numbers. A
+robot behaves and learns for TURN steps, then the next one continues where it stopped, in a fixed
+order. An excursion and the drive after it belong to one turn. So the recording is the sequence of
+all transitions in the order in which they are learned from, and learning from it again gives the
+same weights, to the bit.
 """
 
 from __future__ import annotations
@@ -36,12 +42,14 @@ from horde_agent.life.worker import Worker, worker_for
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
-from horde_agent.saving import State, inner, nested
+from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Integers, Tiles, whole_number
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
+TURN = 128  # steps; a change of robots takes about 3 ms of processor time for 795 questions
+_TURNS = ("robot", "_steps_of", "_turn_began")
 _LONGEST_DRIVE = 40  # steps; most drives to the centre are much shorter
 _N_RESULTS = 5  # of a step
 
@@ -84,7 +92,7 @@ Observer = LifeHooks | Callable[[StepEvent], None]
 
 
 class Life:
-    """One robot's life: behaves, learns, runs test excursions, and docks when its battery is low.
+    """A robot's life: behaves, learns, runs test excursions, and docks when its battery is low; see `add_robot`.
 
     Args:
         env: Any Gymnasium environment with a flat Box observation and Discrete actions.
@@ -114,7 +122,7 @@ class Life:
         t: Robot time of the latest observation in seconds; NaN if the robot has no clock.
         cycle_s: Durations of the cycles, step and learning included, in seconds.
         counts: Steps, faults, ages and lateness of all robots of the life: `RobotCounts`.
-        robots: The robot, or several that take turns: `Robots`.
+        robots: The robot, or several that take turns.
         robot: Number of the robot whose turn it is, from 0.
         robot_stream: The robot whose turn it is. `env`, `behaviour`, `rng`, `body`, `excursions`,
             `dockings` and `t` are its own.
@@ -163,25 +171,21 @@ class Life:
     ) -> None:
         self.interface = interface or Interface.of(env)
         self.counts = RobotCounts()
-        first_robot = RobotStream(
-            env,
-            behaviour,
-            rng,
-            interface=self.interface,
-            excursions=excursions,
-            docking=docking,
-            counts=self.counts,
-        )
-        self.robots = [first_robot]
-        self.robot_stream = first_robot
+        self._excursion_config = excursions
+        self._docking_config = docking
         self.horde = horde
         self.student = StreamLearner(horde, self.interface, excursions)
-        self._set_excursion_policies()
+        self.robots: list[RobotStream] = []
+        # In finished turns
+        self._steps_of: Integers = np.zeros(0, dtype=np.int64)
+        self._turn_began = 0
+        self.add_robot(env, behaviour, rng)
+        self.robot_stream = self.robots[0]
         self.recorder = recorder
         self._unix_clock = unix_clock or _unknown_time
         self.observers = list(observers)
         self.cycle_s = Durations()
-        is_physical = bool(first_robot.body.stop_options)
+        is_physical = bool(self.body.stop_options)
         self._worker = worker or worker_for(horde.n_demons, is_physical=is_physical)
         self._is_closed = False
         self.is_stopped = False
@@ -189,6 +193,36 @@ class Life:
         self.is_out_of_battery = False
         self._end = sys.maxsize  # the step at which the run ends
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
+
+    def add_robot(
+        self, env: gymnasium.Env[Any, Any], behaviour: BehaviourPolicy, rng: np.random.Generator
+    ) -> None:
+        """Add a robot that takes turns with the others, before the life begins.
+
+        Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose
+        turn it is. The Horde learns from all of them: `Horde.select_stream`.
+
+        Args:
+            env: An environment of the same kind as the others.
+            behaviour: The behaviour of this robot.
+            rng: Its random numbers; it begins as a life of one robot with the same numbers.
+
+        Raises:
+            ValueError: If the behaviour cannot be one of this robot's.
+        """
+        robot_stream = RobotStream(
+            env,
+            behaviour,
+            rng,
+            interface=self.interface,
+            excursions=self._excursion_config,
+            docking=self._docking_config,
+            counts=self.counts,
+            number=len(self.robots),
+        )
+        self.robots.append(robot_stream)
+        self._steps_of = np.append(self._steps_of, 0)
+        self._set_excursion_policies()
 
     def _set_excursion_policies(self) -> None:
         tested_policies = [p for p in self.student.errors.policies if not p.is_behaviour]
@@ -254,12 +288,23 @@ class Life:
         """Number of periods, excursions and drives included."""
         return self.counts.steps
 
+    @property
+    def steps_of(self) -> Integers:
+        """Steps of each robot so far, shape (n_robots,)."""
+        steps_of = self._steps_of.copy()
+        steps_of[self.robot] += self.steps - self._turn_began
+        return steps_of
+
     def state(self) -> State:
         """Return everything that this life's future depends on: between two steps, or in `before_step`.
 
         Without the robot's own state if it is not restorable: such a life resumes with a gap.
         """
-        return nested(student=self.student.state()) | self.robot_stream.state()
+        life_state = nested(student=self.student.state()) | self.robot_stream.state()
+        if len(self.robots) == 1:
+            return life_state
+        other_states = {f"robot{robot.number}": robot.state() for robot in self._other_robots()}
+        return life_state | nested(turns=attributes(self, *_TURNS), **other_states)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, in a new life with the same arguments.
@@ -268,11 +313,18 @@ class Life:
         `begin`. The random numbers continue from those of the state, so another life with such a
         robot and the same state repeats them: `draw_from` others.
         """
+        if len(self.robots) > 1:
+            put_back(self, inner(state, "turns"), *_TURNS)
+        for robot in self._other_robots():
+            robot.restore(inner(state, f"robot{robot.number}"))
         robot_stream = self.robot_stream
         assert not robot_stream.has_begun, "a life that has begun cannot be restored"
         self.student.restore(inner(state, "student"))
         robot_stream.restore(state)
         robot_stream.unix_s = self._unix_clock()
+
+    def _other_robots(self) -> list[RobotStream]:
+        return [robot for robot in self.robots if robot is not self.robot_stream]
 
     def set_position(self, step: int) -> None:
         """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
@@ -284,8 +336,8 @@ class Life:
         Args:
             rngs: The random numbers of each robot of this life.
         """
-        (rng,) = rngs
-        self.robot_stream.rng = rng
+        for robot_stream, rng in zip(self.robots, rngs, strict=True):
+            robot_stream.rng = rng
         self.robot_stream.is_resumed = True
 
     @property
@@ -399,10 +451,23 @@ class Life:
                 self.cycle_s.add(time.perf_counter() - began)
 
     def _before_step(self) -> None:
-        """Call `before_step`; learning has been joined."""
+        """Select the robot whose turn it is, and call `before_step`; learning has been joined."""
+        if len(self.robots) > 1:
+            is_over = self.steps - self._turn_began >= TURN
+            if is_over and self.excursions.phase is not Phase.EXCURSION:
+                self._begin_turn()
         for observer in self.observers:
             if isinstance(observer, LifeHooks):
                 observer.before_step(self)
+
+    def _begin_turn(self) -> None:
+        """Continue with the next robot."""
+        self._steps_of = self.steps_of
+        self._turn_began = self.steps
+        self.robot = (self.robot + 1) % len(self.robots)
+        self.student.select_robot(self.robot)
+        self.begin()
+        self.robot_stream.flags |= Flag.TURN
 
     def _step(self, choice: Choice) -> None:
         """Act; learn from the step before while the robot moves; take the next observation.

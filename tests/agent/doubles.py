@@ -14,10 +14,11 @@ from gymnasium import spaces
 from horde_agent.gvf import GVF
 from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface
+from horde_agent.learner import Learner
 from horde_agent.learning import LearnerConfig
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life, LifeHooks
-from horde_agent.policies import ConstantAction, StickyRandom
+from horde_agent.policies import BehaviourPolicy, ConstantAction, StickyRandom
 from horde_agent.questions import QuestionColumns, excursions
 from horde_agent.runs.storage.files import write_csv
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
@@ -254,6 +255,20 @@ def live(steps: int, body: gymnasium.Env[Any, Any], horde: Any, **further: Any) 
     """Run a `toy_life`, and return it closed."""
     with toy_life(body, horde, **further) as life:
         life.run(steps)
+    return life
+
+
+def life_of(
+    bodies: Sequence[gymnasium.Env[Any, Any]],
+    horde: Learner,
+    behaviours: Sequence[BehaviourPolicy],
+    rngs: Sequence[np.random.Generator],
+    **settings: Any,
+) -> Life:
+    """Return a life of one robot or several, each with a body, a behaviour and random numbers."""
+    life = Life(bodies[0], horde, behaviours[0], rngs[0], **settings)
+    for robot in zip(bodies[1:], behaviours[1:], rngs[1:], strict=True):
+        life.add_robot(*robot)
     return life
 
 

@@ -20,12 +20,11 @@ from horde_agent.kernels.span.arrays import SpanArrays
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
-from horde_agent.life.robots import Robots
 from horde_agent.policies import Behaviour, Gibbs, PolicyFunction, StickyRandom, Uniform
 from horde_agent.questions import excursions
 from horde_agent.record import Flag, Phase, Recorder, snapshots
 from horde_agent.saving import State, inner, nested
-from tests.agent.doubles import N_ACTIONS, BeforeStep, constant, horde_of
+from tests.agent.doubles import N_ACTIONS, BeforeStep, constant, horde_of, life_of
 from tests.agent.object_graphs import differences
 from tests.agent.test_docking import BatteryBody
 
@@ -192,10 +191,8 @@ def make_life(
         "observers": [Sampler(every=50), MspbeWatch(horde)],
     }
     behaviours = [StickyRandom(N_ACTIONS) for _ in range(n_robots)]
-    if n_robots == 1:
-        return Life(body, horde, behaviours[0], np.random.default_rng(4), **options)
     bodies = [body, *(RestorableBody(is_restorable=is_restorable) for _ in behaviours[1:])]
-    return Robots(
+    return life_of(
         bodies,
         horde,
         behaviours,

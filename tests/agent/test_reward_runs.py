@@ -27,7 +27,6 @@ from horde_agent.cluster import ShardedHorde, sharded
 from horde_agent.formats.registry import format_of
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.life import Life
-from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import Flag, Phase, Recorder, read
 from tests.agent.commands import horde, refused, summary_of
@@ -38,6 +37,7 @@ from tests.agent.doubles import (
     RestorablePaidBody,
     constant,
     horde_of,
+    life_of,
     live,
 )
 from tests.agent.test_cluster import LocalCluster
@@ -358,7 +358,7 @@ def test_several_robots_learn_the_value_of_the_rewards_of_each() -> None:
     behaviours = [StickyRandom(N_ACTIONS) for _ in bodies]
     rngs = [np.random.default_rng(seed) for seed in range(2)]
     tests = ExcursionConfig(0.05, 4)
-    with Robots(bodies, shared, behaviours, rngs, excursions=tests, recorder=recorder) as life:
+    with life_of(bodies, shared, behaviours, rngs, excursions=tests, recorder=recorder) as life:
         life.run(400)
     theta, _ = shared.weights()
     assert np.abs(theta[0]).max() > 0.0

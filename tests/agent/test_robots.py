@@ -14,20 +14,19 @@ from rich.console import Console
 
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.life import robots as module
+from horde_agent.life import life as module
 from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.robot_stream import RobotStream
-from horde_agent.life.robots import Robots
 from horde_agent.policies import StickyRandom
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, rows_in, snapshots
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
-from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, live, toy_questions
+from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, life_of, live, toy_questions
 from tests.agent.kills import SAME, differences, lived_with_kills
 
 OFTEN = ExcursionConfig(probability=0.05, horizon=12)
@@ -44,13 +43,13 @@ def horde(**config: Any) -> Horde:
     return horde_of(toy_questions(), INTERFACE, "deferred", **config)
 
 
-def robots(seeds: Sequence[int], of: Horde, steps: int = 700) -> Robots:
-    """Return robots that have taken some steps, with faults and excursions."""
+def robots(seeds: Sequence[int], of: Horde, steps: int = 700) -> Life:
+    """Return a life of robots that have taken some steps, with faults and excursions."""
     recorder = Recorder(len(INTERFACE.channels), header={"robots": len(seeds)})
     behaviours = [StickyRandom(N_ACTIONS) for _ in seeds]
     rngs = [np.random.default_rng(seed) for seed in seeds]
     bodies = [ToyBody(FAULTS) for _ in seeds]
-    with Robots(bodies, of, behaviours, rngs, excursions=OFTEN, recorder=recorder) as life:
+    with life_of(bodies, of, behaviours, rngs, excursions=OFTEN, recorder=recorder) as life:
         life.run(steps)
     return life
 
@@ -100,7 +99,7 @@ def test_the_steps_of_each_robot_are_those_of_its_turns() -> None:
     bodies = [ToyBody() for _ in range(3)]
     steps_of = []
     never = ExcursionConfig(0.0)
-    with Robots(bodies, horde(), behaviours, rngs, excursions=never, recorder=recorder) as life:
+    with life_of(bodies, horde(), behaviours, rngs, excursions=never, recorder=recorder) as life:
         for n_steps in (20, 1, 29, 10, 5):
             life.run(n_steps)
             steps_of.append(life.steps_of.tolist())
@@ -129,7 +128,7 @@ def test_a_life_shows_the_robot_whose_turn_it_is_and_counts_the_faults_of_all() 
         assert life.t == event.row.t
         robots_seen.add(robot)
 
-    with Robots(bodies, horde(), behaviours, rngs, excursions=OFTEN, observers=[compare]) as life:
+    with life_of(bodies, horde(), behaviours, rngs, excursions=OFTEN, observers=[compare]) as life:
         life.run(700)
     assert robots_seen == {0, 1, 2}
     assert life.steps_of.min() > 150
@@ -217,10 +216,3 @@ def test_a_run_of_several_robots_survives_kills(tmp_path: Path) -> None:
     # Also in another process: its TURN
     lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=2.0)
     assert differences(run, whole) == []
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_each_robot_needs_a_body_a_behaviour_and_random_numbers(n: int) -> None:
-    rngs = [np.random.default_rng(k) for k in range(n)]
-    with pytest.raises(ValueError, match=f"not {n}, {n // 2} and {n} of them"):
-        Robots([ToyBody()] * n, horde(), [StickyRandom(N_ACTIONS)] * (n // 2), rngs)

@@ -22,7 +22,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.life.learner import encoder
-from horde_agent.life.robots import Robots
+from horde_agent.life.life import Life
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions
 from horde_agent.record import Phase, Recorder
@@ -44,8 +44,8 @@ class Tests(NamedTuple):
     returns: Floats
 
 
-def robots(seeds: list[int], recorder: Recorder | None = None) -> Robots:
-    """Return robots that have not begun, with a Horde of the 795 questions."""
+def robots(seeds: list[int], recorder: Recorder | None = None) -> Life:
+    """Return a life of robots that has not begun, with a Horde of the 795 questions."""
     envs = [make_body("simulator", physics="planar") for _ in seeds]
     interface = Interface.of(envs[0])
     size: dict[str, Any] = {
@@ -55,7 +55,10 @@ def robots(seeds: list[int], recorder: Recorder | None = None) -> Robots:
     horde = Horde(excursions(interface), **size, mode="deferred")
     behaviours = [StickyRandom(len(interface.actions)) for _ in seeds]
     rngs = [np.random.default_rng(seed) for seed in seeds]
-    return Robots(envs, horde, behaviours, rngs, interface=interface, recorder=recorder)
+    life = Life(envs[0], horde, behaviours[0], rngs[0], interface=interface, recorder=recorder)
+    for robot in zip(envs[1:], behaviours[1:], rngs[1:], strict=True):
+        life.add_robot(*robot)
+    return life
 
 
 def tests() -> list[Tests]:

@@ -15,7 +15,6 @@ from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
-from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.record import Recorder, header_of, read_in_parts
 from horde_agent.refusals import BadInput
@@ -313,7 +312,7 @@ class RobotSource(Source):
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }
-        if isinstance(life, Robots):
+        if len(life.robots) > 1:
             details["steps_of_robots"] = life.steps_of.tolist()
         policies = [robot.behaviour for robot in life.robots]
         details |= behaviour_of(self.run.config.behaviour).details(policies)

@@ -28,7 +28,6 @@ from horde_agent.life.behaviours import Exploration, behaviour_of
 from horde_agent.life.life import Life
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.robot import RobotBody
-from horde_agent.life.robots import Robots
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.life.worker import Worker
 from horde_agent.policies import Behaviour
@@ -311,13 +310,11 @@ def new_life(
         n_robots=len(envs),
         exploration=Exploration(config.epsilon, config.repeat),
     )
-    if len(envs) == 1:
-        worker = None
-        if config.is_real_time:
-            worker = Worker()
-        life = Life(envs[0], run.horde, behaviours[0], rngs[0], worker=worker, **options)
-    else:
-        life = Robots(envs, run.horde, behaviours, rngs, **options)
+    if config.is_real_time:
+        options["worker"] = Worker()
+    life = Life(envs[0], run.horde, behaviours[0], rngs[0], **options)
+    for robot in zip(envs[1:], behaviours[1:], rngs[1:], strict=True):
+        life.add_robot(*robot)
     sampler = Sampler()
     life.observers += [run.watch, sampler, *observers]
     return life, sampler
