@@ -31,6 +31,10 @@ class RobotEmulator:
         faults: Its faults.
         delays: An endless sequence of each packet's delay after its tick, in seconds.
         tick_s: Duration of a tick, in seconds.
+
+    Attributes:
+        lines: Those that it serves.
+        t: Seconds of the robot's time since it was switched on.
     """
 
     kind: ClassVar[str]  # one of `robot.ROBOTS`
@@ -42,6 +46,7 @@ class RobotEmulator:
     ) -> None:
         self.robot = robot
         self.tick_s = tick_s
+        self.t = float(robot.n_cycles * tick_s)
         self._faults = faults
         self._delays = delays
         self._absent: list[Line] = []
@@ -115,11 +120,6 @@ class RobotEmulator:
         """True while a thread advances it."""
         return self._thread is not None and self._thread.is_alive()
 
-    @property
-    def t(self) -> float:
-        """Seconds of the robot's time since it was switched on."""
-        return float(self.robot.n_cycles * self.tick_s)
-
     def advance(self, *, look: bool = True, speak: bool = True) -> None:
         """Run one tick: read from the hosts, run the robot (`cycle(look)`), write to the hosts.
 
@@ -169,11 +169,15 @@ class RobotEmulator:
         data = b""
         for line in self.lines:
             data += line.read()
-        if not is_faulty:
+        if is_faulty:
+            self.robot.receive(*self._faults.damage_input(data))
+        else:
             self.robot.receive(data)
-            return self.robot.cycle(look), False
-        self.robot.receive(*self._faults.damage_input(data))
-        return self._faults.damage_output(self.robot.cycle(look))
+        output = self.robot.cycle(look)
+        self.t = float(self.robot.n_cycles * self.tick_s)
+        if is_faulty:
+            return self._faults.damage_output(output)
+        return output, False
 
     def update_plugs(self) -> None:
         """Unplug or plug in the lines according to the faults; retry a line if its address is in use."""

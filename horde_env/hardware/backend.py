@@ -50,22 +50,6 @@ class Mark(NamedTuple):
     stats: Counts
 
 
-def _beacon(before: Reading, newest: Reading, spec: RobotSpec, known: Floats) -> Floats:
-    """Return the strength of the dock's beacon, share of full scale, shape (8,); `known` if a packet is missing.
-
-    The beacon alternates from packet to packet, so the difference of two that are not neighbours
-    says nothing.
-    """
-    if (
-        newest.n_skipped
-        or newest.t - before.t > GAP_S
-        or newest.ir_light is None
-        or before.ir_light is None
-    ):
-        return known
-    return np.asarray(np.abs(newest.ir_light - before.ir_light) * spec.lsb[spec.group("ir_light")])
-
-
 class PhysicalBody(Backend):
     """A robot behind a serial port. A subclass adds its kind, a dialect and a supervisor.
 
@@ -163,6 +147,9 @@ class PhysicalBody(Backend):
         self._link: Link | None = None
         self._mark: Mark | None = None  # of the newest frame
         self._request = self.spec.group("last_request")
+        self._ir_light: slice | None = None
+        if "ir_light" in self.spec.groups:
+            self._ir_light = self.spec.group("ir_light")
         self._n_stale = 0
         self._charging_wanted = False
         self._has_answered = False
@@ -342,7 +329,7 @@ class PhysicalBody(Backend):
         newest = readings[-1]
         self._t0 = self._seen_t = newest.t
         self._beacon = None
-        if newest.ir_light is not None:
+        if self._ir_light is not None:
             self._beacon = np.zeros(8)
         # Epoch 0 differs from every connection's: the first frame is a gap
         return Mark(0, newest, stats)
@@ -370,8 +357,12 @@ class PhysicalBody(Backend):
         if fresh:
             packets = self._of_the_step(link, last, readings)
             self._values = self._signs * self.spec.to_si(aggregate(packets, self.spec))
-            if self._beacon is not None:
-                self._beacon = _beacon(readings[0], newest, self.spec, self._beacon)
+            # The beacon alternates from packet to packet, so the difference of two that are not
+            # neighbours says nothing.
+            are_neighbours = not newest.n_skipped and newest.t - readings[0].t <= GAP_S
+            if self._ir_light is not None and are_neighbours:
+                change = newest.raw[self._ir_light] - readings[0].raw[self._ir_light]
+                self._beacon = np.abs(change) * self.spec.lsb[self._ir_light]
         is_long = now_s - self._seen_t > LONGEST * self.period_s
         self._seen_t = now_s
         values = self._values.copy()

@@ -183,11 +183,11 @@ class Port:
                 if skipped > parser.size or is_silent:
                     parser.forget()
                 is_silent = False
-                level = parser.unwrap(state)
+                raw = parser.unwrap(state)
                 number = 1
                 if self._readings:
                     number = self._readings[-1].number + 1
-                self._readings.append(Reading(state, t, number, skipped, level))
+                self._readings.append(Reading(state, t, number, skipped, raw))
                 self._skipped_told = skipped_bytes
             n_bytes = self.counts.n_bytes + len(data)
             self.counts = Counts(n_bytes, parser.packets, parser.crc_errors, parser.skipped_bytes)

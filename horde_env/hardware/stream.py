@@ -26,8 +26,8 @@ class Reading(NamedTuple):
     t: float  # at which its last byte was read, in seconds of the port's clock
     number: int  # 1 for the first packet of the connection
     n_skipped: int  # bytes since the last reading
-    # With its top two bits restored by continuity, 0..1023, shape (8,); if the robot has it
-    ir_light: Floats | None
+    # The state's, with IR light as `StreamParser.unwrap` restores it, shape (n_channels,)
+    raw: Floats
 
 
 class Counts(NamedTuple):
@@ -55,23 +55,17 @@ class Counts(NamedTuple):
 
 
 def aggregate(readings: tuple[Reading, ...], spec: RobotSpec) -> Floats:
-    """Return the raw channels of a step's readings (older first, at least two), shape (n_channels,).
+    """Return the raw channels of a step's readings (older first), shape (n_channels,).
 
     A channel takes the newest reading; "mean2" the mean of the last two, because the beacon of the
     Critterbot's dock alternates from packet to packet; "any" the largest, for contacts shorter than
     a step.
     """
-    unwrapped = []
-    for reading in readings[-2:]:
-        raw = reading.state.raw.copy()
-        if reading.ir_light is not None:
-            raw[spec.group("ir_light")] = reading.ir_light
-        unwrapped.append(raw)
-    values: Floats = np.where(spec.is_mean, np.mean(unwrapped, axis=0), unwrapped[-1])
+    previous = readings[-2:][0].raw  # the newest, if it is the only one
+    newest = readings[-1].raw
+    values: Floats = np.where(spec.is_mean, np.mean([previous, newest], axis=0), newest)
     if spec.is_any.any():
-        values[spec.is_any] = np.max(
-            [reading.state.raw[spec.is_any] for reading in readings], axis=0
-        )
+        values[spec.is_any] = np.max([reading.raw[spec.is_any] for reading in readings], axis=0)
     return values
 
 
@@ -95,11 +89,7 @@ class StreamParser(ABC):
         # Those before each state of the newest `feed`
         self.skipped_at: list[int] = []
         self._pending = bytearray()
-
-    @property
-    def n_wanted(self) -> int:
-        """Number of bytes that are missing for the next packet."""
-        return self.size - len(self._pending)
+        self.n_wanted = self.size  # bytes that are missing for the next packet
 
     @abstractmethod
     def is_sound(self, packet: bytes) -> bool:
@@ -113,9 +103,10 @@ class StreamParser(ABC):
     def forget(self) -> None:
         """Start a new sequence: packets were lost."""
 
-    def unwrap(self, state: Any) -> Floats | None:  # noqa: ARG002
-        """Return the infrared light of the next packet (`Reading.ir_light`) by the sequence; None without any."""
-        return None
+    def unwrap(self, state: Any) -> Floats:
+        """Return the channels of the next packet (`Reading.raw`), those that it has modulo a number by continuity."""
+        raw: Floats = state.raw
+        return raw
 
     def find(self, data: bytes) -> list[bytes]:
         """Add bytes of the stream and return the packets that are now complete, in order."""
@@ -143,6 +134,7 @@ class StreamParser(ABC):
             pending_from = self._start_of_header(stream, position)
         self.skipped_bytes += pending_from - position
         self._pending += stream[pending_from:]
+        self.n_wanted = self.size - len(self._pending)
         self.packets += len(packets)
         return packets
 

@@ -37,7 +37,7 @@ class IrLightUnwrapper:
         self._history = np.zeros((3, 8))  # the last, two ago, three ago
 
     def unwrap(self, state: wire.RobotState) -> Floats:
-        """Return the next packet's readings, 0..1023, shape (8,)."""
+        """Return the next packet's channels, IR light in 0..1023, shape (57,)."""
         candidates = state.raw[wire.IR_LIGHT] + 256.0 * np.arange(4)[:, None]
         change = (
             np.abs(candidates[:, None, :] - self._history) + np.array([32.0, 0.0, 32.0])[:, None]
@@ -45,7 +45,9 @@ class IrLightUnwrapper:
         best = change.min(axis=1).argmin(axis=0)
         reading: Floats = candidates[best, np.arange(8)]
         self._history = np.stack([reading, self._history[0], self._history[1]])
-        return reading
+        raw = state.raw.copy()
+        raw[wire.IR_LIGHT] = reading
+        return raw
 
 
 # ---- packets of the serial line --------------------------------------------------------------------------------------

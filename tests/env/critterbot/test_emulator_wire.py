@@ -157,7 +157,7 @@ def test_repeated_packets_keep_the_beacons_rhythm() -> None:
     near = robot(x=x + 0.5 * np.cos(towards), y=y + 0.5 * np.sin(towards), heading=towards + np.pi)
     unwrapper = IrLightUnwrapper()
     states = [decode_state(near.cycle(look=k % 10 >= 8)) for k in range(400)]
-    levels = [unwrapper.unwrap(state) for state in states]
+    levels = [unwrapper.unwrap(state)[wire.IR_LIGHT] for state in states]
     assert np.max(levels) < 256
 
 

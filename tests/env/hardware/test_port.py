@@ -40,6 +40,8 @@ from tests.env.hardware.peers import (
 
 pytestmark = pytest.mark.hardware
 
+IR_LIGHT_2 = SPEC.index("ir_light_2")
+
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +84,7 @@ def test_continuity_of_ir_light_reaches_over_one_lost_packet_and_no_further() ->
             p.write(high * 3)
             await_reading(p, 3)
             p.write(lost * n_lost + low)
-            assert await_reading(p, 4).ir_light[2] == level
+            assert await_reading(p, 4).raw[IR_LIGHT_2] == level
 
 
 class LateSerial:
@@ -143,8 +145,8 @@ def test_ir_light_is_the_same_however_many_packets_are_read_at_once(
             newest = readings[-1].number
         readings += p.readings(newest)
     p.close()
-    assert [reading.ir_light[2] for reading in readings[:41]] == levels[:41]
-    assert [reading.ir_light[2] for reading in readings[41:43]] == [levels[43] % 256, 20]
+    assert [reading.raw[IR_LIGHT_2] for reading in readings[:41]] == levels[:41]
+    assert [reading.raw[IR_LIGHT_2] for reading in readings[41:43]] == [levels[43] % 256, 20]
 
 
 def test_a_robot_that_was_silent_starts_a_new_sequence_of_ir_light() -> None:
@@ -157,7 +159,7 @@ def test_a_robot_that_was_silent_starts_a_new_sequence_of_ir_light() -> None:
         )
         serial_port.deliver(packet_of(ir_light_2=250) * 3, waited_for=False)
         serial_port.deliver(packet_of(ir_light_2=10) * n_packets, waited_for=False)
-        assert p.readings(3)[0].ir_light[2] == level
+        assert p.readings(3)[0].raw[IR_LIGHT_2] == level
         p.close()
 
 
@@ -175,7 +177,7 @@ def test_drops_that_are_read_late_over_tcp_are_not_lost() -> None:
             time_s = 0.09
             robot.sendall(low * 9)
             await_reading(p, 12)
-            assert [reading.ir_light[2] for reading in p.readings(3)] == [266.0] * 9
+            assert [reading.raw[IR_LIGHT_2] for reading in p.readings(3)] == [266.0] * 9
 
 
 def test_bytes_that_terminals_like_to_change_come_through(terminal: Terminal) -> None:

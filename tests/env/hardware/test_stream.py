@@ -74,7 +74,7 @@ def test_the_parser_agrees_with_trying_every_byte(junk: bytes, a: int, b: int) -
 def unwrap(unwrapper: IrLightUnwrapper, wrapped: float | np.ndarray) -> np.ndarray:
     raw = np.zeros(SPEC.n_channels)
     raw[SPEC.group("ir_light")] = wrapped
-    return unwrapper.unwrap(RobotState(raw))
+    return unwrapper.unwrap(RobotState(raw))[SPEC.group("ir_light")]
 
 
 def test_each_channel_of_a_step_is_the_newest_the_mean_of_two_or_the_largest_reading() -> None:
@@ -86,20 +86,22 @@ def test_each_channel_of_a_step_is_the_newest_the_mean_of_two_or_the_largest_rea
         raw[spec.index("bump_left")] = bump
         raw[spec.index("light_bump_left")] = light
         state = SimpleNamespace(raw=raw)
-        readings.append(Reading(state, t=0.015 * number, number=number, n_skipped=0, ir_light=None))
+        readings.append(Reading(state, t=0.015 * number, number=number, n_skipped=0, raw=raw))
     values = aggregate(tuple(readings), spec)
     assert values[spec.index("bump_left")] == 1
     assert values[spec.index("light_bump_left")] == 40
     assert values.sum() == 41
 
-    raw = np.zeros(SPEC.n_channels)
-    beacon = [np.full(8, level) for level in (90.0, 20.0, 120.0)]
-    light = [
-        Reading(SimpleNamespace(raw=raw), 0.01 * k, k, 0, level)
-        for k, level in enumerate(beacon, 1)
-    ]
+    light = []
+    for number, level in enumerate((90.0, 20.0, 120.0), 1):
+        raw = np.zeros(SPEC.n_channels)
+        raw[SPEC.group("ir_light")] = level
+        state = SimpleNamespace(raw=raw % 256)
+        light.append(Reading(state, t=0.01 * number, number=number, n_skipped=0, raw=raw))
     mean = aggregate(tuple(light), SPEC)
     assert mean[SPEC.group("ir_light")].tolist() == [70.0] * 8
+    alone = aggregate((light[-1],), SPEC)
+    assert alone[SPEC.group("ir_light")].tolist() == [120.0] * 8
 
 
 @given(st.lists(st.tuples(st.integers(-31, 31), st.integers(-31, 31)), max_size=80))
