@@ -186,11 +186,13 @@ def _evaluate(command: EvaluateConfig, _: SignalHandler) -> None:
 def _export(command: ExportConfig, _: SignalHandler) -> None:
     if command.follow and command.to != SCALARS:
         raise BadInput(f"--follow requires --to {SCALARS}: {command.to} exports a run once")
-    if command.predictions and command.to == SCALARS:
-        raise BadInput(f"--predictions requires --to parquet, not {SCALARS}")
     refuse_no_run(command.run)
+    from horde_agent.runs.reporting.exporting import export, refuse_predictions
+
     with user_errors():
         if command.to == SCALARS:
+            if command.predictions:
+                refuse_predictions(command.to)
             from rich.console import Console
 
             from horde_agent.watch.reader import export_scalars
@@ -198,8 +200,6 @@ def _export(command: ExportConfig, _: SignalHandler) -> None:
             say = Console(stderr=True, highlight=False, soft_wrap=True).print
             print(export_scalars(command.run, command.out, follow=command.follow, say=say))
         else:
-            from horde_agent.runs.reporting.exporting import export
-
             try:
                 path = export(command.run, command.to, command.out, predictions=command.predictions)
             except OSError as error:

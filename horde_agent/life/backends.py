@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from horde_agent.refusals import Rule, check_one_of
+from horde_agent.refusals import BadInput, Rule, check_one_of
 
 ONE_AT_A_TIME = ("serial", "drops")
 """Backends that are a physical robot: one life at a time."""
@@ -57,6 +57,22 @@ ROBOTS = {
 """Robots by name."""
 
 
+def robot_model(robot: str) -> RobotModel:
+    """Return a robot by its name; raise BadInput if there is none."""
+    check_one_of("robot", robot, tuple(ROBOTS))
+    return ROBOTS[robot]
+
+
+def environment_of(robot: str, backend: str) -> str:
+    """Return the id of a robot's environment with a backend; raise BadInput if there is none."""
+    environments = robot_model(robot).environments
+    if backend not in environments:
+        raise BadInput(
+            f"the robot {robot} has no backend {backend!r}: choose {', '.join(environments)}"
+        )
+    return f"horde_env:{environments[backend]}-v0"
+
+
 def rules_of_robot(
     robot: str,
     backend: str,
@@ -70,7 +86,7 @@ def rules_of_robot(
 
     `body` is what sentences call the robot with its backend, or the environment in its place.
     """
-    model = ROBOTS[robot]
+    model = robot_model(robot)
     is_port = port is not None and backend not in ONE_AT_A_TIME
     yield is_port, f"--port belongs to a real robot; the backend {backend!r} has none"
     if parity is not None:

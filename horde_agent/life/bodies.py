@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium
 
-from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS
+from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS, environment_of
 from horde_agent.life.wrapping import wrapped
 
 __all__ = ["ONE_AT_A_TIME", "ROBOTS", "FrictionChange", "LampMove", "make_body"]
@@ -62,12 +62,12 @@ def make_body(
         if wrap is not None:
             env = wrapped(env, wrap)
         return env
-    if robot not in ROBOTS or backend not in ROBOTS[robot].environments:
-        raise ValueError(f"the robot {robot!r} has no backend {backend!r}")
-    if backend in ONE_AT_A_TIME:
-        return _make_physical(backend, robot, port, parity)
-    name = f"horde_env:{ROBOTS[robot].environments[backend]}-v0"
+    name = environment_of(robot, backend)
     settings: dict[str, Any] = {"disable_env_checker": True}
+    if backend in ONE_AT_A_TIME:
+        if parity is not None:
+            settings["parity"] = parity
+        return gymnasium.make(name, port=port, **settings)
     settings["realtime"] = realtime
     if backend == "replay":
         return gymnasium.make(name, log=str(log), **settings)
@@ -93,16 +93,6 @@ def _changes(
             f"{name} needs the simulator of the critterbot, not the backend {backend!r} of {robot}"
         )
     return changes
-
-
-def _make_physical(
-    backend: str, robot: str, port: str | None, parity: str | None
-) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a physical robot; no parity is that of its file."""
-    settings: dict[str, Any] = {"disable_env_checker": True, "port": port}
-    if parity is not None:
-        settings["parity"] = parity
-    return gymnasium.make(f"horde_env:{ROBOTS[robot].environments[backend]}-v0", **settings)
 
 
 def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:

@@ -21,9 +21,9 @@ from horde_agent.features import Features, features_of
 from horde_agent.life import behaviours
 from horde_agent.life.backends import (
     ONE_AT_A_TIME,
-    ROBOTS,
     SIMULATED,
     default_physics,
+    environment_of,
     rules_of_robot,
 )
 from horde_agent.life.behaviours import behaviour_of
@@ -524,7 +524,6 @@ def _rules_of_source(config: LearnConfig) -> Iterator[Rule]:
     backend = config.backend
     env = config.env
     data = config.data or config.minari
-    check_one_of("robot", config.robot, tuple(ROBOTS))
     check_one_of("backend", backend, BACKENDS)
     wrong = "--backend gymnasium needs --env ID"
     if env:
@@ -561,11 +560,8 @@ def _rules_of_body(config: LearnConfig) -> Iterator[Rule]:
             robot != LearnConfig.robot,
             f"--env {env} stands in the robot's place; leave out --robot {robot}",
         )
-    else:
-        environments = ROBOTS[robot].environments
-        has = ", ".join(environments)
-        is_without = backend not in (*environments, "data")
-        yield is_without, f"the robot {robot} has no backend {backend!r}: choose {has}"
+    elif backend != "data":
+        environment_of(robot, backend)
     if config.wrap is not None:
         yield env is None, f"--wrap {config.wrap} belongs to an environment of --env; leave it out"
         try:

@@ -152,6 +152,14 @@ class NoPolicy:
             "probabilities",
         ),
         (lambda: SmallMDP(np.zeros((1, 2, 2)), np.zeros((2, 2)), np.eye(2)[0]), "must be"),
+        (
+            lambda: make_body("radio"),
+            "the robot critterbot has no backend 'radio': choose simulator, serial",
+        ),
+        (
+            lambda: make_body("simulator", robot="create3"),
+            "unknown robot 'create3': choose critterbot, create2; did you mean 'create2'",
+        ),
         (lambda: make_body("serial", lamp_moves=[(1.0, "lamp", (0.0, 0.0, 0.5))]), "lamp_moves"),
         (lambda: Horde([ask()], n_features=3, n_active=4), "n_active"),
         (lambda: horde_of([ask()], mode="lazy"), "mode .*'lazy'"),

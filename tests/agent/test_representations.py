@@ -104,8 +104,10 @@ def test_an_export_has_the_predictions_of_learned_rows(
     assert table["step"].to_pylist() == list(range(300))
     exported = np.column_stack([table[name].to_numpy() for name in learned.horde.names])
     np.testing.assert_array_equal(exported, learned.predictions().astype(np.float32))
-    assert cli.main(["export", str(run), "--to", "lerobot", "--predictions"]) == 2
-    assert "--predictions requires --to parquet or mcap" in capsys.readouterr().err
+    for other in ("lerobot", "tensorboard"):
+        assert cli.main(["export", str(run), "--to", other, "--predictions"]) == 2
+        sentence = f"--predictions requires --to parquet or mcap, not {other}"
+        assert sentence in capsys.readouterr().err
 
     question = GVF("q", Behaviour(), Channel(0), continuation=0.5)
     learn_from(np.zeros((30, 1)), questions=[question], out=tmp_path / "own")

@@ -37,6 +37,12 @@ def here(toy_run: Path, elsewhere: Path) -> Path:
 SOURCES: list[tuple[dict[str, Any], str]] = [
     ({"backend": "simulatr"}, "unknown backend 'simulatr': choose simulator, serial"),
     ({"backend": "simulatr"}, "did you mean 'simulator'"),
+    ({"robot": "create3"}, "unknown robot 'create3': choose critterbot, create2; did you mean"),
+    ({"robot": "create3", "data": Path("x")}, "unknown robot 'create3': choose critterbot"),
+    (
+        {"robot": "create2", "backend": "drops"},
+        "the robot create2 has no backend 'drops': choose simulator, serial, emulated",
+    ),
     ({"port": "/dev/x"}, "--port belongs to a real robot; the backend 'simulator' has none"),
     ({"parity": "odd", "backend": "serial", "robot": "create2"}, "--parity belongs"),
     ({"parity": "mark", "backend": "serial"}, "unknown parity 'mark': choose odd, even, none"),

@@ -81,10 +81,8 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
     if to not in FORMATS:
         raise BadInput(f"unknown format {to!r}: choose {', '.join(FORMATS)}, tensorboard")
     folder.refuse_part()
-    if predictions and to not in ("parquet", "mcap"):
-        raise BadInput(
-            f"--predictions requires --to parquet or mcap, not {to}; a Minari data set has predictions in any case"
-        )
+    if predictions:
+        refuse_predictions(to)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if to in ("minari", "lerobot"):
         return _to_data_set(folder, to, out or folder.exported / to, console)
@@ -94,6 +92,14 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
     if to == "mcap":
         return _to_mcap(folder, place, console, predictions=predictions)
     return _to_parquet(folder, place, console, predictions=predictions)
+
+
+def refuse_predictions(to: str) -> None:
+    """Raise BadInput if a format holds no predictions of the newest snapshot's weights."""
+    if to not in ("parquet", "mcap"):
+        raise BadInput(
+            f"--predictions requires --to parquet or mcap, not {to}; a Minari data set has predictions in any case"
+        )
 
 
 def _reporter(console: Console) -> OnFault:
