@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -301,6 +302,28 @@ def test_a_robot_that_kept_moving_learns_from_its_recording_and_continues_after_
     assert summary["n_excursions"] == stopped["n_excursions"]
     assert stopped["gaps"] == 3
     assert summary["gaps"] == 4
+
+
+def test_a_robot_that_kept_moving_never_returns_to_a_snapshot_whose_rows_were_lost(
+    toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The snapshot at step 500 follows rows that others have replaced; no later one could be written."""
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    settings = "--horizon 8 --seed 1 --snapshot-every never --out a"
+    assert toy(f"learn --steps 300 {settings}") == 0
+    assert toy("resume a --steps 500") == 0
+    file = Path("a/log/life.rec")
+    os.truncate(file, file.stat().st_size - 100 * read(file).rows.itemsize)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "write_file", full)
+        assert toy("resume a --steps 520") == 0
+    assert len(read(file).rows) > 500
+    capsys.readouterr()
+    assert toy("resume a --steps 530") == 0
+    assert "resumed at step 300" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.record import Recorder, header_of, read_in_parts
+from horde_agent.record import Recorder, header_of, read_in_parts, snapshots
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
@@ -155,6 +155,9 @@ class RobotSource(Source):
         self.life.begin()
         self.run.folder.events.append(event, is_needed=True)
         self.recorder.open_last()
+        if not self._is_redone:
+            # They follow rows that were lost, and the robot takes these steps otherwise
+            snapshots.remove_after(self.run.folder.checkpoint, self._resumed.step)
 
     def _restore(self) -> dict[str, Any]:
         """Restore the life from the snapshot; if the robot kept moving, learn from the rows recorded after it.
