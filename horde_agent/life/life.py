@@ -490,7 +490,6 @@ class Life:
             # Without a result `close` takes the row again, as the last one
             self.student.position.is_observed = result is None
         self._write(row)
-        robot_stream.awaits_reply = True
         if len(result) != _N_RESULTS:
             raise UnfitResult(
                 f"a step of the environment returned {len(result)} values, expected observation, reward, terminated, "
@@ -575,9 +574,18 @@ class Life:
         self._write(row)
 
     def _write(self, row: Row) -> None:
-        """Record the row of the current observation and call `after_step`."""
-        if self.recorder is not None:
-            self.recorder.write(row)
+        """Record the row of the current observation, which `close` does not write again, and call `after_step`."""
+        is_written = self.recorder is None
+        try:
+            if self.recorder is not None:
+                n_rows = self.recorder.n_rows
+                try:
+                    self.recorder.write(row)
+                finally:  # an exception may also come after the row was taken
+                    is_written = self.recorder.n_rows > n_rows
+        finally:
+            self.robot_stream.awaits_reply = is_written
+            self.student.position.is_observed = not is_written
         event = StepEvent(row, self)
         for observer in self.observers:
             if isinstance(observer, LifeHooks):

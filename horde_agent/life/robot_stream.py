@@ -244,6 +244,7 @@ class RobotStream:
         self.flags = int(Flag.GAP)
         self.tiles = None
         self.reward = np.nan
+        self.awaits_reply = False
 
     def _mended(self, values: Observation) -> Observation:
         """Return readings that are finite, and in [0, 1] if the observation space is that; count those that were not.

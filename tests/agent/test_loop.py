@@ -16,12 +16,12 @@ from gymnasium.wrappers import TimeLimit
 from horde_agent.interface import Interface
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken, are_learned
-from horde_agent.life.learner import StreamLearner
+from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.life import BodyDisobeys, Life, StepEvent
 from horde_agent.life.worker import FEW_DEMONS, Worker, worker_for
 from horde_agent.policies import StickyRandom
 from horde_agent.questions import excursions, nexting
-from horde_agent.record import Flag, Phase, Recorder
+from horde_agent.record import Flag, Phase, Recorder, Row
 from tests.agent.doubles import (
     BeforeStep,
     SpyHorde,
@@ -373,6 +373,80 @@ def test_an_error_of_the_body_ends_the_life_with_its_record_written() -> None:
 
     assert [call[1] for call in horde.learned] == [0, 1, 2, 3, 4]
     assert recorder.stream().rows["step"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+class Unplugged(ToyBody):
+    """Each reset but the first fails."""
+
+    def __init__(self, error: type[BaseException], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.error = error
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self.age:
+            raise self.error
+        return super().reset(seed=seed, options=options)
+
+
+class InterruptedRecorder(Recorder):
+    """Writing the row of step 5 is interrupted, after or before the row was taken."""
+
+    def __init__(self, *, is_taken: bool) -> None:
+        super().__init__(3)
+        self._is_taken = is_taken
+        self._is_interrupted = False
+
+    def write(self, row: Row) -> None:
+        is_due = row.step == 5 and not self._is_interrupted
+        if self._is_taken or not is_due:
+            super().write(row)
+        if is_due:
+            self._is_interrupted = True
+            raise KeyboardInterrupt
+
+
+def check_record_of_failed_life(body: ToyBody, recorder: Recorder, **settings: Any) -> None:
+    """Live until an error, and check that the record has each of ages 0 to 5 once, and teaches what the life did."""
+    questions = toy_questions()
+    interface = Interface.of(ToyBody())
+    horde = horde_of(questions, interface)
+    with (
+        pytest.raises((ConnectionError, KeyboardInterrupt)),
+        toy_life(body, horde, recorder=recorder, **settings) as life,
+    ):
+        life.run(100)
+    stream = recorder.stream()
+    assert [age_of(observation) for observation in stream.rows["observation"]] == [*range(6)]
+    of_record = horde_of(questions, interface)
+    student = relearn(stream, of_record, interface)
+    assert student.learning_steps == life.student.learning_steps
+    np.testing.assert_array_equal(of_record.weights()[0], horde.weights()[0])
+
+
+@pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
+@pytest.mark.parametrize("before", ["episode", "drive"])
+def test_a_life_whose_reset_fails_has_each_row_once(
+    before: str, error: type[BaseException]
+) -> None:
+    """After the end of an episode, and in the drive after an excursion: the last row came twice, the second as END."""
+    if before == "episode":
+        check_record_of_failed_life(Unplugged(error, faults={5: {"terminated": 1}}), Recorder(3))
+    else:
+        check_record_of_failed_life(Unplugged(error), Recorder(3), excursions=ALWAYS)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_row_whose_writing_is_interrupted_is_in_the_record_once(is_taken: bool) -> None:
+    """Closing would learn once more that the last action leads from the last observation to itself."""
+    check_record_of_failed_life(ToyBody(), InterruptedRecorder(is_taken=is_taken))
+
+
+def test_a_row_whose_observer_is_interrupted_is_in_the_record_once() -> None:
+    def interrupt(event: StepEvent) -> None:
+        if event.row.step == 5:
+            raise KeyboardInterrupt
+
+    check_record_of_failed_life(ToyBody(), Recorder(3), observers=[interrupt])
 
 
 def test_a_stop_ends_the_life_after_the_current_step() -> None:

@@ -17,7 +17,7 @@ from horde_agent.interface import Interface
 from horde_agent.life import life as module
 from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.learner import StreamLearner
+from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.life import Life, StepEvent
 from horde_agent.life.robot_stream import RobotStream
 from horde_agent.policies import StickyRandom
@@ -26,10 +26,19 @@ from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.folder import RunFolder
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
-from tests.agent.doubles import N_ACTIONS, ToyBody, horde_of, life_of, live, toy_questions
+from tests.agent.doubles import (
+    N_ACTIONS,
+    ToyBody,
+    age_of,
+    horde_of,
+    life_of,
+    live,
+    toy_questions,
+)
 from tests.agent.kills import SAME, differences, lived_with_kills
 
 OFTEN = ExcursionConfig(probability=0.05, horizon=12)
+NEVER = ExcursionConfig(probability=0.0, horizon=12)
 INTERFACE = Interface.of(ToyBody())
 FAULTS = {40: {"gap": 1}, 90: {"terminated": 1}, 130: {"applied": 0}, 150: {"truncated": 1}}
 
@@ -89,6 +98,38 @@ def test_turns_are_in_order_and_never_cut_an_excursion() -> None:
     assert np.diff(life_rows["step"][begins]).min() >= 20
     assert life.steps_of.sum() == life.steps == 700
     assert life.steps_of.min() > 150
+
+
+class FailingReset(ToyBody):
+    """A reset at the age of 40 fails."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self.age == 40:
+            raise KeyboardInterrupt
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_the_robot_whose_reset_fails_has_each_row_once(failing: int) -> None:
+    """Its episode ends at the age of 40; the other robot has taken 40 or 60 steps by then."""
+    bodies = [ToyBody(), ToyBody()]
+    bodies[failing] = FailingReset({40: {"terminated": 1}})
+    recorder = Recorder(len(INTERFACE.channels), header={"robots": 2})
+    behaviours = [StickyRandom(N_ACTIONS) for _ in bodies]
+    rngs = [np.random.default_rng(seed) for seed in range(2)]
+    of_life = horde()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        life_of(bodies, of_life, behaviours, rngs, excursions=NEVER, recorder=recorder) as life,
+    ):
+        life.run(700)
+    ages = [(int(row["robot"]), age_of(row["observation"])) for row in recorder.stream().rows]
+    assert len(set(ages)) == len(ages)
+    assert ages[-1] == (failing, 40)
+    of_record = horde()
+    student = relearn(recorder.stream(), of_record, INTERFACE)
+    assert student.learning_steps == life.student.learning_steps
+    np.testing.assert_array_equal(of_record.weights()[0], of_life.weights()[0])
 
 
 def test_the_steps_of_each_robot_are_those_of_its_turns() -> None:
