@@ -239,3 +239,21 @@ def test_damage_on_request_waits_for_the_words_of_a_silent_robot() -> None:
     assert talk(emulator, port, 4) == [0] * 4
     emulator.robot.words = bytes(83)
     assert talk(emulator, port, 2) == [82, 83]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("nonsense=1", "unknown fault 'nonsense'; choose one of loss"),
+        ("loss=often", "invalid rate 'loss=often': write loss=NUMBER, per second"),
+        ("loss", "invalid rate 'loss': write loss=NUMBER, per second"),
+        ("loss=-1", "the rate of loss must be in 0..100 per second, not -1.0"),
+        ("all=100.5", "the rate of loss must be in 0..100 per second, not 100.5"),
+        ("flip=nan", "the rate of flip must be in 0..100 per second, not nan"),
+    ],
+)
+def test_rates_of_faults_that_cannot_be_are_refused(text: str, sentence: str) -> None:
+    """One fault per tick, of 10 ms, is the most."""
+    with pytest.raises(ValueError, match=sentence):
+        Faults.parse(text)
+    assert set(Faults.parse("all=100").values()) == {100.0}

@@ -284,3 +284,21 @@ def test_serve_does_not_outlive_its_robot(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Emulator, "_cycle", raising(ZeroDivisionError("a bug in the emulator")))
     with pytest.raises(RuntimeError, match="the emulated robot's thread"):
         serve(say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"speed": 0.0}, "speed must be positive and finite, not 0.0"),
+        ({"speed": float("nan")}, "speed must be positive and finite, not nan"),
+        ({"speed": float("inf")}, "speed must be positive and finite, not inf"),
+        ({"tcp": "nowhere"}, "an address is HOST:PORT or PORT, not 'nowhere'"),
+        ({"tcp": ""}, "an address is HOST:PORT or PORT, not ''"),
+        ({"drops": "127.0.0.1:65536"}, "an address is HOST:PORT or PORT, not '127.0.0.1:65536'"),
+    ],
+)
+def test_an_impossible_speed_or_address_is_refused(
+    arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        serve(say=lambda _: pytest.fail("a line was opened"), **arguments)
