@@ -306,9 +306,14 @@ def with_backend(config: LearnConfig) -> LearnConfig:
 
     --data RUN is --backend replay --log RUN, and --backend replay --log TABLE --columns FILE is --data TABLE.
     """
-    is_table = config.log is not None and is_file(config.log) and not is_life(run_of(config.log))
+    is_table = config.log is not None and config.columns is not None
     has_other = config.env is not None or config.data is not None or config.minari is not None
-    if config.backend == "replay" and config.columns is not None and is_table and not has_other:
+    if (
+        config.backend == "replay"
+        and is_table
+        and not is_life(run_of(config.log))
+        and not has_other
+    ):
         return replace(config, backend="data", data=config.log, log=None)
     if config.backend != LearnConfig.backend:
         return config

@@ -25,6 +25,7 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, Phase, Recorder, new_rows, read
 from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, with_backend
 from horde_agent.runs.sources.recorded_rows import Recording
 from horde_agent.runs.storage.folder import Extent
 from horde_agent.runs.storage.run import HeaderEnv
@@ -484,6 +485,27 @@ def test_after_a_kill_during_the_import_every_command_says_what_to_do(
     assert not (tmp_path / "run/summary.json").exists()
     shutil.rmtree(tmp_path / "run")
     assert cli.main(words) == 0
+
+
+def test_each_spelling_of_a_source_is_one(tmp_path: Path) -> None:
+    """A table or a folder of tables by --log is a data set; a recorded run and the robot's own log stay logs."""
+    columns = tmp_path / "columns.toml"
+    table = tmp_path / "t.parquet"
+    run = tmp_path / "run"
+    (run / "log").mkdir(parents=True)
+    (run / "log" / "life.rec").touch()
+    as_log = LearnConfig(backend="replay", log=table, columns=columns)
+    as_data = LearnConfig(data=table, columns=columns)
+    assert with_backend(as_log) == with_backend(as_data)
+    assert with_backend(as_data).backend == "data"
+    folder = replace(as_log, log=tmp_path)
+    assert with_backend(folder) == LearnConfig(backend="data", data=tmp_path, columns=columns)
+    replayed = LearnConfig(backend="replay", log=run)
+    assert with_backend(LearnConfig(data=run / "log" / "life.rec")) == replayed
+    for unchanged in (replayed, replace(replayed, columns=columns), replace(as_log, columns=None)):
+        assert with_backend(unchanged) == unchanged
+    two_sources = replace(as_log, minari="a/b-v0")
+    assert with_backend(two_sources) == two_sources  # refused by both names
 
 
 # ---- a log without action probabilities ------------------------------------------------------------------------------

@@ -118,10 +118,9 @@ class RecordedRows(Source):
         folder = recorded or run.folder
         extent = folder.extent()
         up_to = MOST_STEPS
-        passes = 1
         if run.config.backend in RECORDED:
             up_to = run.config.steps or MOST_STEPS
-            passes = run.config.passes
+        passes = run.config.passes
         self._scorer = scorer_of(run, Recording(folder.life, extent, up_to=up_to), extent)
         learned = self._scorer.learned
         total = min(learned.last_step, up_to) * passes
