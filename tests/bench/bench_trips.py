@@ -3,9 +3,10 @@
     python -m tests.bench.bench_trips [NAME ...]      # with the functions by their names
 
 A step is steady after `N_STEPS` steps: kernels and arrays exist, and offsets stand still. Each
-function counts once, and comprehensions and lambdas are functions. Settings are those of `horde
-learn`: offset, averages, rarity. In `life_step_test` a test of the behaviour ends and the next one
-begins.
+function counts once, and comprehensions and lambdas are functions; kernels that are bound to their
+arguments (`kernels.vectors.bind`) do not count, as Python does not enter them. Settings are those of
+`horde learn`: offset, averages, rarity. In `life_step_test` a test of the behaviour ends and the next
+one begins.
 """
 
 from __future__ import annotations
