@@ -78,7 +78,7 @@ class TableFile(Format):
         if columns is None:
             advice = f"`horde columns {path} > columns.toml` writes one"
             raise BadInput(
-                f"--data needs --columns FILE.toml, which describes the columns of the table: {advice}"
+                f"a table needs --columns FILE.toml, which describes its columns: {advice}"
             )
         return self.open_as(path, Columns.read(columns))
 

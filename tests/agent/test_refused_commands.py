@@ -109,6 +109,11 @@ BEFORE_A_BODY = [
         "the columns in columns.toml cannot be read: it has no 'period_s'",
         data_set(COLUMNS.replace("period_s = 0.1", "")),
     ),
+    Case(
+        "evaluate t.npz --policy uniform",
+        "a table needs --columns FILE.toml, which describes its columns: `horde columns t.npz",
+        data_set(""),
+    ),
     Case("learn --out run/config.toml/a", "Not a directory"),
     Case("learn --out run", "run already contains a run"),
     *(Case(f"{command} nowhere", "there is no folder nowhere") for command in ON_A_RUN),
