@@ -230,7 +230,7 @@ class Microcontroller:
     def reboot(self) -> None:
         """Reset the ARM only, as its watchdog does: motors off, charging disabled, at the console."""
         self.machine.firmware.reset_arm()
-        self.machine.state.marks[power.ENABLED] = 0
+        self.machine.power.marks[power.ENABLED] = 0
         self._start()
 
     def close(self) -> None:
@@ -307,19 +307,20 @@ class Microcontroller:
         """
         packet = self._sent[0]
         if self._is_new or not packet:
-            robot = self.machine.state
+            machine = self.machine
+            overheated = machine.firmware.arm[firmware.OVERHEATED]
             raw = self._raw
             noise = self._packet_rng.standard_normal(period.N_NOISE)
-            period.report(self.machine.robots, 0, noise, raw[: period.N_RAW])
-            raw[wire.OVERHEATING] = robot.arm[firmware.OVERHEATED]
+            period.report(machine.robots, 0, noise, raw[: period.N_RAW])
+            raw[wire.OVERHEATING] = overheated
             monitor = wire.MONITOR_DRIVE
-            if robot.arm[firmware.OVERHEATED]:
+            if overheated:
                 monitor = wire.MONITOR_OVERHEATING
-            if robot.marks[power.ENABLED]:
+            if machine.power.marks[power.ENABLED]:
                 monitor |= wire.MONITOR_CHARGING
             state = RobotState(
                 raw=raw,
-                charge_state=int(robot.marks[power.STATE]),
+                charge_state=int(machine.power.marks[power.STATE]),
                 error_flags=self.errors,
                 monitor=monitor,
             )
@@ -362,7 +363,7 @@ class Microcontroller:
             self.in_mi = control.led_mode != LED_EXIT
         elif control.mode in (MotorMode.ENABLE_CHARGING, MotorMode.DISABLE_CHARGING):
             is_enabled = control.mode == MotorMode.ENABLE_CHARGING
-            self.machine.state.marks[power.ENABLED] = is_enabled
+            self.machine.power.marks[power.ENABLED] = is_enabled
         elif not self.recharging:
             self.machine.firmware.command(control.mode, control.a, control.b, control.c)
 
