@@ -138,7 +138,7 @@ def test_modules_that_robots_share_name_none_of_them() -> None:
             "make",
             "docking",
             "commands",
-            "battery",
+            "observer",
             "spaces",
             "tasks",
             "cli",
