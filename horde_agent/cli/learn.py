@@ -34,7 +34,6 @@ from horde_agent.runs.config import (
     is_life,
     refuse_no_command,
     resolve,
-    run_of,
     with_backend,
 )
 from horde_agent.runs.exit_reason import Ended, SignalHandler
@@ -76,9 +75,8 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     config = with_backend(config)
     if _is_own_log(config):
         config = replace(config, backend="replay", log=config.data, data=None)
-    is_run = config.backend == "replay" and is_life(run_of(config.log))
+    is_run = config.backend == "replay" and is_life(config.log)
     if is_run:
-        config = replace(config, log=run_of(config.log))
         config = config.replaying(RunFolder(Path(str(config.log))).sound_settings())
     is_open = config.questions is None
     config = resolve(config)
@@ -379,8 +377,8 @@ def described_env(config: LearnConfig) -> gymnasium.Env[Any, Any]:
     """
     if config.env is not None:
         raise BadInput(f"the environment {config.env} is not imported to describe it")
-    if config.backend == "replay" and is_life(run_of(config.log)):
-        life = RunFolder(Path(str(run_of(config.log)))).life
+    if config.backend == "replay" and is_life(config.log):
+        life = RunFolder(Path(str(config.log))).life
         return HeaderEnv(header_of(life))
     if config.backend == "data":
         return HeaderEnv(open_data(config).header)

@@ -306,15 +306,13 @@ def with_backend(config: LearnConfig) -> LearnConfig:
 
     --data RUN is --backend replay --log RUN, and --backend replay --log TABLE --columns FILE is --data TABLE.
     """
-    is_table = config.log is not None and config.columns is not None
     has_other = config.env is not None or config.data is not None or config.minari is not None
-    if (
-        config.backend == "replay"
-        and is_table
-        and not is_life(run_of(config.log))
-        and not has_other
-    ):
-        return replace(config, backend="data", data=config.log, log=None)
+    if config.backend == "replay" and config.log is not None and not has_other:
+        run = run_of(config.log)
+        if is_life(run):
+            return replace(config, log=run)
+        if config.columns is not None:
+            return replace(config, backend="data", data=config.log, log=None)
     if config.backend != LearnConfig.backend:
         return config
     if config.env is not None:

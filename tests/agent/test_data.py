@@ -501,7 +501,9 @@ def test_each_spelling_of_a_source_is_one(tmp_path: Path) -> None:
     folder = replace(as_log, log=tmp_path)
     assert with_backend(folder) == LearnConfig(backend="data", data=tmp_path, columns=columns)
     replayed = LearnConfig(backend="replay", log=run)
-    assert with_backend(LearnConfig(data=run / "log" / "life.rec")) == replayed
+    file = run / "log" / "life.rec"
+    assert with_backend(LearnConfig(data=file)) == replayed
+    assert with_backend(LearnConfig(backend="replay", log=file)) == replayed
     for unchanged in (replayed, replace(replayed, columns=columns), replace(as_log, columns=None)):
         assert with_backend(unchanged) == unchanged
     two_sources = replace(as_log, minari="a/b-v0")
