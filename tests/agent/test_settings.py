@@ -185,7 +185,13 @@ def test_settings_that_do_not_fit_are_refused(
 def test_settings_at_the_ends_of_their_ranges_are_accepted(elsewhere: Path) -> None:
     """One step further is refused above."""
     least = LearnConfig(
-        steps=1, horizon=1, seed=0, repeat=0.0, excursion_probability=0.0, secondary_ratio=0.0
+        steps=1,
+        horizon=1,
+        seed=0,
+        repeat=0.0,
+        excursion_probability=0.0,
+        secondary_ratio=0.0,
+        average=1.0,
     )
     most = LearnConfig(
         steps=10**12, horizon=10**6, robots=1000, seed=2**63 - 1, excursion_probability=1.0
