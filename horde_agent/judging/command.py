@@ -110,8 +110,6 @@ def _check(command: EvaluateConfig) -> None:
     for number, policy in enumerate(command.policy):
         if policy in command.policy[:number]:
             raise BadInput(f"--policy {policy} is there twice: name each policy once")
-    if command.horizon is not None and command.horizon < 1:
-        raise BadInput(f"--horizon must be at least 1, not {command.horizon}")
     if command.out is not None and command.out.exists():
         raise BadInput(f"--out {command.out} exists; name a new folder")
 

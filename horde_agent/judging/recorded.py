@@ -68,6 +68,8 @@ def read_recorded(
         horizon: Number of steps of the stretches into which the rows are cut; episodes as they are
             when None.
     """
+    if horizon is not None and horizon < 1:
+        raise BadInput(f"--horizon must be at least 1, not {horizon}")
     name = str(data)
     run = run_of(data)
     if run is not None and is_life(run):

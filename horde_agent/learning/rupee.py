@@ -13,7 +13,7 @@ import numpy as np
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Floats, Tiles, number_in
 
 _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error does not vary
 
@@ -27,10 +27,8 @@ class UnbiasedTrace:
     """
 
     def __init__(self, shape: int | tuple[int, ...], beta0: float) -> None:
-        if not 0.0 < beta0 <= 1.0:
-            raise ValueError(f"beta0 must be in (0, 1], not {beta0}")
         self.value = np.zeros(shape)
-        self._beta0 = beta0
+        self._beta0 = number_in("beta0", beta0, "(0, 1]")
         self._n = 0.0
 
     def update(self, sample: Floats) -> None:

@@ -42,7 +42,7 @@ from horde_agent.scoring.intervals import (
 )
 from horde_agent.scoring.shown import EstimateLine, cells, head
 from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
-from horde_agent.types import Floats
+from horde_agent.types import Floats, number_in, whole_number
 
 STRETCH = "stretch"
 FITTED = "fitted"
@@ -93,8 +93,7 @@ class EvaluationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.gamma <= 1.0:
-            raise ValueError(f"gamma must be in [0, 1], not {self.gamma}")
+        number_in("gamma", self.gamma, "[0, 1]")
         if self.truncated not in TRUNCATED:
             raise ValueError(f"truncated must be {' or '.join(TRUNCATED)}, not {self.truncated!r}")
         unknown = [key for key in self.estimators if key not in LABELS]
@@ -102,14 +101,12 @@ class EvaluationConfig:
             raise ValueError(
                 f"estimators must be among {', '.join(LABELS)}, not {', '.join(unknown) or 'none'}"
             )
-        if not 0.0 < self.level < 1.0:
-            raise ValueError(f"level must be in (0, 1), not {self.level}")
+        number_in("level", self.level, "(0, 1)")
         if not LEAST_RESAMPLES <= self.n_resamples <= MOST_RESAMPLES:
             raise ValueError(
                 f"n_resamples must be from {LEAST_RESAMPLES} to {MOST_RESAMPLES:,}, not {self.n_resamples:,}"
             )
-        if self.seed < 0:
-            raise ValueError(f"seed must be at least 0, not {self.seed}")
+        whole_number("seed", self.seed, 0)
 
 
 class Judgement(NamedTuple):

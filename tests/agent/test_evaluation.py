@@ -694,13 +694,14 @@ def test_probabilities_must_sum_to_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma": 1.5}, "gamma must be in"),
+        ({"gamma": 1.5}, r"gamma must be in \[0, 1\], not 1.5"),
         ({"truncated": "never"}, "truncated must be stretch or fitted"),
         ({"estimators": ("best",)}, "estimators must be among"),
-        ({"level": 1.0}, "level must be in"),
+        ({"level": 1.0}, r"level must be in \(0, 1\), not 1.0"),
         ({"n_resamples": 49}, "n_resamples must be from 50 to 100,000, not 49"),
         ({"n_resamples": 100_001}, "n_resamples must be from 50 to 100,000, not 100,001"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+        ({"seed": 0.5}, "seed must be a whole number of at least 0, not 0.5"),
     ],
 )
 def test_settings_out_of_range_are_refused(options: dict[str, object], message: str) -> None:

@@ -557,6 +557,17 @@ def test_a_reward_that_would_be_in_no_return_is_refused(
         evaluate(table_of(tmp_path, rows), "uniform", columns=described(tmp_path, columns))
 
 
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_stretches_have_at_least_a_step(horizon: int, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"--horizon must be at least 1, not {horizon}"):
+        evaluate(
+            table_of(tmp_path, [(0, 1, 1.0), (0, 1, 2.0)]),
+            "uniform",
+            columns=described(tmp_path, TOP + OWN_REWARD + X),
+            horizon=horizon,
+        )
+
+
 def test_a_value_after_the_last_action_needs_its_state(tmp_path: Path) -> None:
     rows = [(0, 1, 1.0), (0, 1, 2.0), (1, 1, 3.0), (1, 1, 0.0)]
     with pytest.raises(BadInput, match="not have the state after the last action of 2 truncated"):
@@ -586,7 +597,10 @@ def test_a_value_after_the_last_action_needs_its_state(tmp_path: Path) -> None:
         (["--policy", "uniform", "--estimators", "best"], "estimators must be among wdr"),
         (["--policy", "uniform", "--policy", "uniform"], "--policy uniform is there twice"),
         (["--policy", "uniform", "--resamples", "1000000000"], "n_resamples must be from 50 to"),
-        (["--policy", "uniform", "--seed", "-1"], "seed must be at least 0, not -1"),
+        (
+            ["--policy", "uniform", "--seed", "-1"],
+            "seed must be a whole number of at least 0, not -1",
+        ),
         ([], "name a policy to judge"),
     ],
 )
