@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numba
 import pytest
+
+from tests import fresh
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
 
@@ -40,10 +41,7 @@ def ran(
         name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"
     } | environment
     variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
-    command = [sys.executable, "-c", code + call, *words]
-    return subprocess.run(
-        command, env=variables, cwd=folder, capture_output=True, text=True, check=False
-    )
+    return fresh.run(code + call, *words, folder=folder, environment=variables)
 
 
 def test_without_any_folder_a_temporary_one_is_used_and_named(tmp_path: Path) -> None:

@@ -662,6 +662,17 @@ def test_data_without_rewards_actions_or_b_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_run_of_data_without_b_is_refused_as_they_are(folder: Path, tmp_path: Path) -> None:
+    """Its rows have b = 1, by which importance sampling divided."""
+    columns = tmp_path / "columns.toml"
+    columns.write_text(COLUMNS.replace('b = "b"\n', ""))
+    words = ["learn", "--data", str(folder / "log.csv"), "--columns", str(columns)]
+    run = tmp_path / "run"
+    assert main([*words, "--questions", "nexting", "--out", str(run)]) == 0
+    with pytest.raises(BadInput, match="run has no probability b of the actions taken"):
+        evaluate(run, "uniform")
+
+
 def test_b_of_0_is_refused_with_its_row(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "log.csv").read_text().splitlines()
     cells = lines[5].split(",")
