@@ -79,6 +79,8 @@ def read_recorded(
             )
         folder = RunFolder(run)
         header = folder.extent().header
+        if not header.get("b_known", True):  # its rows have 1, as of a sure action
+            raise BadInput(f"{_no_b(name)}, and learn from that table again")
         return recorded_data(name, _joined(read_in_parts(folder.life)), header, horizon=horizon)
     table = open_data_set(data, columns, counts_each_reward=True)
     if table.columns.actions.action is None:
