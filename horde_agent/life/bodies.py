@@ -103,9 +103,14 @@ def _make_by_id(env_id: str) -> gymnasium.Env[Any, Any]:
 
     Raises:
         ImportError: If there is no such module.
-        ValueError: If no such environment is registered.
+        ValueError: If no such environment is registered, or a path precedes the colon.
     """
     module, colon, _ = env_id.partition(":")
+    if colon and not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(
+            f"--env {env_id}: {module!r} is no name of a module; write MODULE:Id-v0 without path or .py, and run this "
+            "in the module's folder"
+        )
     folder = os.getcwd()
     if colon and folder not in sys.path:
         sys.path.append(folder)

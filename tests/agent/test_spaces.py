@@ -323,6 +323,10 @@ def test_a_wrapper_that_does_not_fit_is_refused_in_one_sentence() -> None:
             "nowhere:Corridor-v0",
             ("there is no module nowhere, neither installed nor in the current folder",),
         ),
+        *(
+            (f"{path}:Corridor-v0", (f"'{path}' is no name of a module", "without path or .py"))
+            for path in ("./corridor.py", "../corridor", "/tmp/corridor.py", "envs/corridor", "")
+        ),
     ],
 )
 def test_an_environment_that_is_not_there_is_refused(env_id: str, facts: tuple[str, ...]) -> None:
