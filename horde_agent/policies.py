@@ -19,7 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from horde_agent.parametric import Gaussian as Gaussian
 from horde_agent.parametric import Gibbs as Gibbs
 from horde_agent.saving import State
-from horde_agent.types import Floats, Tiles, can_be_called, number_in, whole_number
+from horde_agent.types import (
+    Floats,
+    Tiles,
+    can_be_called,
+    checked_epsilon,
+    checked_repeat,
+    whole_number,
+)
 
 _SUM_TOLERANCE = 1e-6
 
@@ -189,16 +196,6 @@ class PolicyFunction:
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
         """Return the function's value, shape (n_actions,); a Horde checks it."""
         return np.asarray(self.function(observation, tiles), dtype=np.float64)
-
-
-def checked_repeat(repeat: Any) -> float:
-    """Return a probability of repeating an action as a float; raise InvalidArgument if it is not in [0, 1)."""
-    return number_in("repeat", repeat, "[0, 1)")
-
-
-def checked_epsilon(epsilon: Any) -> float:
-    """Return a probability of a random action as a float; raise InvalidArgument if it is not in [0, 1]."""
-    return number_in("epsilon", epsilon, "[0, 1]")
 
 
 class StickyRandom:

@@ -125,6 +125,16 @@ def number_in(argument: str, value: Any, interval: str) -> float:
     return number
 
 
+def checked_repeat(repeat: Any) -> float:
+    """Return the probability of repeating an action as a float; raise InvalidArgument if it is not in [0, 1)."""
+    return number_in("repeat", repeat, "[0, 1)")
+
+
+def checked_epsilon(epsilon: Any) -> float:
+    """Return the probability of a random action as a float; raise InvalidArgument if it is not in [0, 1]."""
+    return number_in("epsilon", epsilon, "[0, 1]")
+
+
 def parsed_toml(text: str) -> dict[str, Any]:
     """Return a TOML text as a table; raise ValueError if it is none, or its tables or lists are nested too deeply."""
     long_key = _LONG_KEY.search(text)

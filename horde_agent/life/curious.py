@@ -42,12 +42,11 @@ from horde_agent.policies import (
     ConstantAction,
     Policy,
     StickyRandom,
-    checked_epsilon,
     draw_from,
 )
 from horde_agent.refusals import check_one_of
 from horde_agent.saving import State, attributes, inner, nested, put_back
-from horde_agent.types import OPTION_DRIVES, Bools, Floats, Integers, Tiles
+from horde_agent.types import OPTION_DRIVES, Bools, Floats, Integers, Tiles, checked_epsilon
 
 MOST_OPTIONS = 64
 """Each step evaluates the action probabilities of every option."""

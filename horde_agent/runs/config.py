@@ -30,7 +30,7 @@ from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
 from horde_agent.refusals import BadInput, Rule, check_one_of, did_you_mean
 from horde_agent.toml import typed
-from horde_agent.types import InvalidArgument, parsed_toml
+from horde_agent.types import InvalidArgument, checked_epsilon, checked_repeat, parsed_toml
 
 if TYPE_CHECKING:
     from horde_agent.learning.rules import LearnerConfig
@@ -280,7 +280,8 @@ def resolve(config: LearnConfig) -> LearnConfig:
         config,
         features=features_of(config.features).resolved(config.seed),
     )
-    _check_life(config)
+    with _naming_flags():
+        excursion_config(config)
     config = _with_learner(config)
     return replace(config, questions=questions, steps=steps, physics=physics)
 
@@ -344,16 +345,6 @@ def _naming_flags() -> Iterator[None]:
         raise BadInput(f"--{flag} {error.problem}") from error
     except ValueError as error:
         raise BadInput(str(error)) from error
-
-
-def _check_life(config: LearnConfig) -> None:
-    """Raise BadInput if policies or excursions cannot have the settings of a life."""
-    from horde_agent.policies import checked_epsilon, checked_repeat
-
-    with _naming_flags():
-        checked_epsilon(config.epsilon)
-        checked_repeat(config.repeat)
-        excursion_config(config)
 
 
 def _with_learner(config: LearnConfig) -> LearnConfig:
@@ -514,6 +505,9 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield from _rules_of_recorded_rows(config)
     for name in _RANGES:
         refuse_out_of_range(name, getattr(config, name))
+    with _naming_flags():
+        checked_epsilon(config.epsilon)
+        checked_repeat(config.repeat)
     yield from _rules_of_behaviour(config)
     yield from _unused(config)
     if config.on_alarm is not None:

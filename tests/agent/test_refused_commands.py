@@ -289,6 +289,7 @@ FAST = (
     "learn --backend replay --log none.csv",
     "learn --data none.csv --columns none.toml",
     "learn --backend simulatr",
+    "learn --repeat 1",
     "report nowhere",
     "resume nowhere",
     "doctor nowhere",
