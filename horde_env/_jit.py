@@ -139,10 +139,15 @@ _HASH = hash(tuple(sorted(_DEFAULT_FLAGS)))
 
 
 class _QuickFlags(Flags):
-    """Numba's flags, read at once: numba compares them at each operator, a fifteenth of the time of compiling."""
+    """Numba's flags, read at once: numba compares them at each operator, a tenth of the time of compiling."""
 
     def values(self) -> Any:
         return {**_DEFAULT_FLAGS, **self._values}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Flags):
+            return NotImplemented
+        return bool(self.values() == {**_DEFAULT_FLAGS, **other._values})
 
     def __hash__(self) -> int:
         return _HASH  # that of numba's own flags, which is one of their names
