@@ -12,7 +12,8 @@ import time
 import zipfile
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -423,6 +424,34 @@ def test_a_line_without_end_is_refused_before_it_is_read(
         rows_in(file)
     assert time.process_time() - began < 2.0
     assert cli.main(["columns", str(file)]) == 2
+
+
+class CountedPattern(NamedTuple):
+    """A pattern that lists the lengths of the texts that it is matched with."""
+
+    pattern: re.Pattern[bytes]
+    lengths: list[int]
+
+    def match(self, text: bytes) -> re.Match[bytes] | None:
+        self.lengths.append(len(text))
+        return self.pattern.match(text)
+
+
+@pytest.mark.parametrize("start", ["x,y\n1,", 'x,y\n1,"', "x,y\n" + 500 * "1,2\n" + '1,"'])
+def test_a_long_row_takes_no_more_time_than_its_length(
+    start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of 128 pieces: at most twice its bytes are looked through; 64 times, if with each piece."""
+    lengths = list[int]()
+    monkeypatch.setattr(csv_format, "BLOCK_BYTES", 1 << 12)
+    counted = SimpleNamespace(
+        escape=re.escape, compile=lambda text: CountedPattern(re.compile(text), lengths)
+    )
+    monkeypatch.setattr(csv_format, "re", counted)
+    text = start + "z" * (1 << 19)
+    parts = list(read_columns(csv_file(tmp_path, text + '"' * start.count('"')), ["x", "y"]))
+    assert sum(len(part["x"]) for part in parts) == start.count("\n")
+    assert len(text) / 2 < sum(lengths) < 3 * len(text)
 
 
 def test_wide_rows_are_read_in_small_parts(tmp_path: Path) -> None:
