@@ -25,6 +25,7 @@ from horde_agent.cli import learn
 from horde_agent.learning.compiling import COMPILING
 from horde_agent.runs import session
 from horde_agent.runs.warm import CompileNotice
+from tests import fresh
 from tests.agent.doubles import ToyBody
 from tests.agent.short_lives import hashes, weights
 
@@ -33,14 +34,21 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
 
 
-def run(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **environment}
     line = [sys.executable, *words]
     process = subprocess.run(
-        line, env=variables, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        line, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert process.returncode == 0, process.stderr
     return process
+
+
+def output_of(code: str, folder: Path = ROOT, **environment: str) -> str:
+    """Return what code prints in another process."""
+    process = fresh.run(code, folder=folder, environment={**os.environ, **environment})
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def lived(**environment: str) -> list[str]:
@@ -89,7 +97,7 @@ print(table._n_threads, float(out.sum()))
 
 def test_a_process_may_begin_with_a_parallel_loop_from_the_cache() -> None:
     """The second process calls it from the cache before it uses numba's threads in any other way."""
-    outputs = [run("-c", _COMPUTE_RATIOS, NUMBA_NUM_THREADS="2").stdout for _ in range(2)]
+    outputs = [output_of(_COMPUTE_RATIOS, NUMBA_NUM_THREADS="2") for _ in range(2)]
     assert outputs[0] == outputs[1]
     assert outputs[0].startswith("2 ")
 
@@ -137,7 +145,7 @@ def test_a_cached_kernel_notices_a_change_in_the_file_of_a_kernel_that_it_calls(
         callee.write_text(f"{head}@inner_kernel\ndef times(x):\n    return {factor} * x\n")
         # Python itself reads old byte code if a file of the same length is changed within a second
         os.utime(callee, (len(outputs), len(outputs)))
-        outputs.append(run("-c", code, cwd=tmp_path, **environment).stdout.split())
+        outputs.append(output_of(code, tmp_path, **environment).split())
     assert outputs == [["1.0", "0"], ["1.0", "1"], ["2.0", "0"]]
 
 
@@ -258,8 +266,9 @@ def test_python_announces_compiling_once_unless_a_command_did(
         "kernel('horde_agent.kernels.x', 3)\n"
         "kernel('horde_env.sim.y', 4)\n"
     )
-    process = run("-c", code)
-    assert (process.stdout, process.stderr) == ("first\n", f"{COMPILING}\n" * announcements)
+    process = fresh.run(code, folder=ROOT, environment=os.environ)
+    assert (process.returncode, process.stdout) == (0, "first\n")
+    assert process.stderr == f"{COMPILING}\n" * announcements
 
 
 COMPILED_SINCE = """
