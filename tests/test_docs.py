@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import io
 import keyword
@@ -172,8 +173,13 @@ def test_the_class_of_the_page_your_robot_is_a_body() -> None:
     env.close()
 
 
+@functools.cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def public_functions(module: Path) -> Iterator[ast.FunctionDef]:
-    waiting: list[ast.Module | ast.ClassDef] = [ast.parse(module.read_text(encoding="utf-8"))]
+    waiting: list[ast.Module | ast.ClassDef] = [parsed(module)]
     while waiting:
         for node in waiting.pop().body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -221,7 +227,7 @@ def names_of_the_code() -> set[str]:
     for package in ("horde_agent", "horde_env", "examples"):
         for path in (ROOT / package).rglob("*.py"):
             names.update(path.relative_to(ROOT).with_suffix("").parts)
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
                     names.add(node.name)
                 elif isinstance(node, ast.arg):
