@@ -14,7 +14,7 @@ from horde_env.backend import POSE_KEYS, Backend, Floats, Frame
 from horde_env.clock import Clock, RealTimeClock
 from horde_env.emulation.emulator import RobotEmulator
 from horde_env.emulation.lines import Line, PtyLine, check_pty
-from horde_env.emulation.lockstep import BATCH, LockstepClock, MemoryLine
+from horde_env.emulation.lockstep import LockstepClock, MemoryLine
 from horde_env.errors import BackendUnavailable
 from horde_env.hardware.backend import LINK_KEYS, PhysicalBody
 from horde_env.hardware.latch import EmergencyLatch
@@ -40,7 +40,6 @@ class EmulatedRobot(Backend):
     make_body: type[PhysicalBody]
     of_the_body: Mapping[str, Any] = MappingProxyType({})
     info_keys = (*LINK_KEYS, *POSE_KEYS)
-    batch = BATCH  # in lockstep: ticks between two reads
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class EmulatedRobot(Backend):
         }
         self._lockstep: LockstepClock | None = None
         if speed is None:
-            self._lockstep = LockstepClock(self.period_s, batch=self.batch)
+            self._lockstep = LockstepClock(self.period_s)
         self.clock: Clock = self._lockstep or RealTimeClock(self.period_s, **self._fast)
         self._seed = seed
         self._world = {"faults": self.make_emulator.faults.parse(faults), **world}

@@ -34,19 +34,12 @@ UNPLUGGED = "the line was unplugged"
 
 
 class LockstepClock:
-    """Virtual time of an emulator and its host.
-
-    Args:
-        period_s: Time between two deadlines, in seconds.
-        batch: Ticks between two reads of the host. Readings have the time of the read, by which a
-            host detects gaps: 1 for a robot that sends fewer than a hundred packets per second.
-    """
+    """Virtual time of an emulator and its host, with `period_s` seconds between two deadlines."""
 
     missed = 0  # virtual time is never late
 
-    def __init__(self, period_s: float = 0.1, *, batch: int = BATCH) -> None:
+    def __init__(self, period_s: float = 0.1) -> None:
         self.period_s = period_s
-        self._batch = batch
         self._emulator: RobotEmulator | None = None
 
     def join(self, emulator: RobotEmulator, line: MemoryLine) -> None:
@@ -56,7 +49,7 @@ class LockstepClock:
         self._owed = 0.0  # fraction of a tick left over from earlier periods
         self._n_ticks = self.period_s / emulator.tick_s
         self._n_new = N_NEW
-        self._n_batch = self._batch
+        self._n_batch = BATCH
         self._waited = True
         # Any packet may be the last one, and needs its tick's exact time
         if emulator.damages_bytes:

@@ -41,6 +41,8 @@ class Line(RobotEmulator):
     """Its line, and its time."""
 
     kind = "critterbot"
+    # The host reads after each tick
+    damages_bytes = True
 
 
 class VirtualRobot:
@@ -72,7 +74,7 @@ class VirtualRobot:
         self._faults = Faults(self, {}, np.random.default_rng(0))
         self.line = Line(self, self._faults, repeat(0.0), CYCLE_S)
         self.end = MemoryLine()
-        self.lockstep = LockstepClock(batch=1)
+        self.lockstep = LockstepClock()
         self.url = self.line.add(self.end)
         self.connect = self.end.connect
         self.lockstep.join(self.line, self.end)

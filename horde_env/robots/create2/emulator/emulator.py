@@ -134,7 +134,6 @@ class EmulatedCreate(EmulatedRobot):
     make_emulator = CreateEmulator
     make_body = CreateBody
     of_the_body = MappingProxyType({"may_stand_on_dock": True})
-    batch = 1
     notes = CreateBody.notes
     command_monitor = CreateBody.command_monitor
 
