@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
 from horde_agent.kernels.vectors import bind
-from horde_agent.types import Tiles, listed, parsed_toml
+from horde_agent.types import Tiles, listed, parsed_toml, whole_number
 
 _KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset")
 
@@ -158,8 +158,7 @@ class TileCoder:
         Raises:
             ValueError: If `n_inputs` is less than 1.
         """
-        if n_inputs < 1:
-            raise ValueError(f"n_inputs must be at least 1, not {n_inputs}")
+        whole_number("n_inputs", n_inputs, 1)
         tables: list[dict[str, Any]] = [{"group": "obs", "intervals": [8], "tilings": 8}]
         if n_inputs > 1:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})

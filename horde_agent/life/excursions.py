@@ -191,8 +191,7 @@ class DockingConfig:
             raise ValueError(
                 f"the pause between two dockings must be finite and not negative, got {self.pause_s} s"
             )
-        if whole_number("the number of attempts at docking", self.attempts, 0) < 1:
-            raise ValueError(f"there must be at least 1 attempt at docking, got {self.attempts}")
+        whole_number("the number of attempts at docking", self.attempts, 1)
 
 
 class Dockings:

@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.types import Bools, Integers
+from horde_agent.types import Bools, Integers, number_in
 
 Signals = NDArray[np.float32]
 US_STEPS = 2
@@ -176,8 +176,7 @@ class Patterning(Conditioning):
             raise ValueError(
                 f"n_patterns must be in 1..{len(candidates)} and n_cs at least 2, not {n_patterns}, {n_cs}"
             )
-        if not 0.0 <= noise <= 1.0:
-            raise ValueError(f"noise must be a probability, not {noise}")
+        number_in("noise", noise, "[0, 1]")
         chosen = np.random.default_rng(task).choice(len(candidates), n_patterns, replace=False)
         self.patterns = np.zeros((n_patterns, n_cs), dtype=bool)  # those that the US follows
         for row, k in zip(self.patterns, chosen, strict=True):

@@ -35,6 +35,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.problems.markov import SmallMDP
 from horde_agent.scoring.trace_growth import trace_growth
+from horde_agent.tiles import TileCoder
 from tests.agent.doubles import ToyBody, toy_questions
 
 EVEN = Uniform(3)
@@ -141,7 +142,15 @@ class NoPolicy:
         (lambda: TraceConditioning(n_distractors=11), "n_distractors"),
         (lambda: Patterning(n_patterns=7), "n_patterns"),
         (lambda: Patterning(n_cs=1, n_patterns=1), "n_cs"),
-        (lambda: Patterning(noise=1.5), "noise"),
+        (lambda: Patterning(noise=1.5), r"noise must be in \[0, 1\], not 1.5"),
+        (
+            lambda: DockingConfig(attempts=0),
+            "the number of attempts at docking must be a whole number of at least 1, not 0",
+        ),
+        (
+            lambda: TileCoder.default(0),
+            "n_inputs must be a whole number of at least 1, not 0",
+        ),
         (lambda: trace_growth([1.0, 0.0], [0.0, 1.0], 0.5, 0.9), "behaviour must give"),
         (
             lambda: GibbsTable([GIBBS, Gibbs(3, 3, GIBBS.index, GIBBS.value)], np.arange(2)),
