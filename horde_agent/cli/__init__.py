@@ -5,7 +5,7 @@ Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothi
 order and has its report.
 
 Each command imports its modules when it is run, so that help and refusals need no compiler and
-answer at once.
+answer at once, except for those of a learner's options, which `LearnerConfig` checks.
 """
 
 from __future__ import annotations
