@@ -129,7 +129,7 @@ def test_doctor_puts_a_damaged_snapshot_of_a_shard_aside_and_the_one_before_is_u
         "shard-0001"
     ] * 2
     assert all(finding.state == "sound" for finding in sound)
-    theta = max(run.glob("shards/*/shard-0001/*/horde.engine.theta.npy"))
+    theta = max(run.glob("shards/*/shard-0001/*/horde.engine.span.theta.npy"))
     flip(theta, -1)
     assert horde(f"resume {run} --steps {STEPS}") == 2
     assert "horde doctor" in capsys.readouterr().err
