@@ -1,8 +1,8 @@
-"""Kill `horde export` at each of its operations on files: `python -m tests.agent.killed_exports RUN KIND OUT EVERY`.
+"""Kill `horde export` at each of its operations on files.
 
-A forked child exports a run below OUT and kills itself at its k-th operation on a file there, for k
-= 1, 1 + EVERY, ... until a child ends by itself. For each, a line of JSON says what is there under
-the final name, and what a repeat returns.
+A forked child exports a run and kills itself at its k-th operation on a file there, for k = 1,
+1 + `every`, ... until a child ends by itself. For each, a line of JSON says what is there under the
+final name, and what a repeat returns.
 """
 
 from __future__ import annotations
@@ -78,8 +78,10 @@ def final_files(kind: str, out: Path) -> dict[str, int]:
     return {str(path.relative_to(out)): path.stat().st_size for path in files}
 
 
-def main(run: Path, kind: str, out: Path, every: int) -> None:
-    """Print a line for each kill."""
+def export_with_kills(run: Path, kind: str, out: Path, every: int, lines: Path) -> None:
+    """Write a line for each kill into a file, in a process that prints nothing."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)
     import_what_exports_import(run, kind, out.with_name("warm"))
     kill_at = 1
     while True:
@@ -91,15 +93,9 @@ def main(run: Path, kind: str, out: Path, every: int) -> None:
         if code < 0:
             repeated = export(run, kind, out, None)
         result = {"kill_at": kill_at, "code": code, "left": files_left, "repeated": repeated}
-        print(
-            json.dumps(
-                result | {"after": final_files(kind, out), "beside": sorted(os.listdir(out.parent))}
-            )
-        )
+        result |= {"after": final_files(kind, out), "beside": sorted(os.listdir(out.parent))}
+        with lines.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
         if code >= 0:
             break
         kill_at += every
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

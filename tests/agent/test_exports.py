@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,8 @@ from horde_agent.record import Flag, Recorder, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.staging import staging_folder
 from tests.agent.commands import files_of_at_most, flip, summary_of, toy
+from tests.agent.killed_exports import export_with_kills
+from tests.agent.kills import FORKS
 from tests.agent.table_files import open_table
 from tests.facts import states
 
@@ -68,20 +68,14 @@ def test_a_kill_leaves_nothing_or_all_of_an_export_and_a_repeat_works(
     """At every operation on a file of the export, or at some of them, also those of libraries that Python sees."""
     pytest.importorskip(NEEDS[kind])
     interval = 1 if is_thorough else EVERY[kind]
-    words = [
-        sys.executable,
-        "-m",
-        "tests.agent.killed_exports",
-        exported_run,
-        kind,
-        tmp_path / "place" / "out",
-        interval,
-    ]
     (tmp_path / "place").mkdir()
-    ended = subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, check=True
-    )
-    *kills, last = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    lines = tmp_path / "lines"
+    arguments = (exported_run, kind, tmp_path / "place" / "out", interval, lines)
+    process = FORKS.Process(target=export_with_kills, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    *kills, last = [json.loads(line) for line in lines.read_text().splitlines()]
     assert last["code"] == 0
     assert len(kills) > 2
     whole = last["left"]
