@@ -61,6 +61,14 @@ def test_bytes_that_nobody_reads_are_lost_by_whole_rings() -> None:
     assert list(robot._bytes) == list(PLAIN[-4:])
 
 
+def test_bytes_across_the_end_of_the_ring_count_as_one_more() -> None:
+    """A packet without its last byte acts at once, with FF there; a byte earlier in the ring it is awaited."""
+    assert heard(at_place(RING - 8), PLAIN[:8]) == [ASKED._replace(led_mode=0xFF)]
+    robot = at_place(RING - 9)
+    assert heard(robot, PLAIN[:8]) == []
+    assert heard(robot, PLAIN[8:]) == [ASKED]
+
+
 @pytest.mark.parametrize("place", [0, RING - 20, RING - 60])
 def test_a_robot_left_with_half_a_packet_comes_to_rest(place: int) -> None:
     """However much it was left with, and wherever in its ring."""

@@ -79,10 +79,19 @@ def test_a_reading_that_is_no_number_stops_it() -> None:
 
 
 def test_the_reason_names_the_numbers_and_does_not_change_while_it_holds() -> None:
-    supervisor = Supervisor(SPEC)
-    first = supervisor.judge(frame(bus=119), 0, 0.0)
-    assert first == "bus voltage 11.9 V is below 12.5 V; the robot waits for 13.5 V"
-    assert supervisor.judge(frame(bus=130), 0, 0.1) == first
+    """Neither by a better reading nor by a worse one, nor by the robot's own flag."""
+    low = "bus voltage 11.9 V is below 12.5 V; the robot waits for 13.5 V"
+    high = "bus voltage 19.0 V is above 18.5 V; the robot waits for 18.3 V"
+    hot = "motor 220 is too hot: its reading is 60 of 255, where lower is hotter; the robot waits for 85"
+    lives = [
+        (low, [frame(bus=119), frame(bus=130), frame(bus=115)]),
+        (high, [frame(bus=190), frame(bus=184), frame(bus=195)]),
+        (hot, [frame(heat=60), frame(heat=70), frame(heat=50), frame(heat=70, flag=True)]),
+    ]
+    for first, frames in lives:
+        supervisor = Supervisor(SPEC)
+        for k, values in enumerate(frames):
+            assert supervisor.judge(values, 0, 0.1 * k) == first
     assert "charger reports a fault" in str(Supervisor(SPEC).judge(frame(), 211, 0.0))
 
 

@@ -200,6 +200,25 @@ def test_the_beacon_is_two_packets_difference_and_ir_light_their_mean(
     assert np.array([frame.beacon for frame in frames]) == pytest.approx(np.tile(expected, (3, 1)))
 
 
+def test_two_packets_with_lost_ones_between_them_say_nothing_of_the_beacon(
+    robot: VirtualRobot, body: SerialBody
+) -> None:
+    """Five are lost before the last of the second step: it and the one before them are both dark, difference 0."""
+    n = 0
+
+    def blink(packet: bytes) -> bytes:
+        nonlocal n
+        n += 1
+        robot.raw[SPEC.group("ir_light")] = 20.0 + 100.0 * (round(robot.now / 0.01) % 2)
+        if 15 <= n <= 19:
+            return b""
+        return packet
+
+    robot.spoil = blink
+    frames = life(body, 3)[1:]
+    assert np.array([frame.beacon for frame in frames]) == pytest.approx(np.full((2, 8), 100 / 255))
+
+
 def test_one_bad_packet_is_counted_and_is_no_gap(robot: VirtualRobot, body: SerialBody) -> None:
     spoil_packets(robot, {13}, lambda packet: packet[:30] + bytes([packet[30] ^ 4]) + packet[31:])
     frames = life(body, 3)
