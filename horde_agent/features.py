@@ -6,11 +6,15 @@ before it starts.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from horde_agent.refusals import BadInput
+from horde_agent.types import parsed_toml
 
 if TYPE_CHECKING:
     from horde_agent.interface import Interface
@@ -93,7 +97,83 @@ class Pairs(Features):
         return seed
 
 
-KINDS = (Features, Pairs)
+@dataclass(frozen=True)
+class Tilings(Features):
+    """Further tilings of a file, such as the pairs that `horde features` chooses.
+
+    The settings of a run have the tilings themselves, so that it depends on no file.
+
+    Attributes:
+        tables: Its `[[tiling]]` tables.
+    """
+
+    WRITE = "FILE.toml with [[tiling]] tables"
+    HELP = "with FILE.toml those of a file more, such as `horde features` prints"
+
+    tables: Sequence[dict[str, Any]]
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the tilings of FILE.toml, or of `tilings:` and tables in JSON; raise BadInput at a bad file."""
+        if text.startswith(_IN_SETTINGS):
+            return cls(_listed_tables(text))
+        if text.endswith(".toml"):
+            return cls(_tables_of(Path(text)))
+        return None
+
+    def resolved(self, seed: int) -> str:  # noqa: ARG002
+        """Return the tables as text."""
+        return _IN_SETTINGS + json.dumps(self.tables, ensure_ascii=False)
+
+    def added_to(self, interface: Interface, seed: int) -> Interface:  # noqa: ARG002
+        """Return the interface with the tilings."""
+        return interface.with_tilings(self.tables)
+
+    def sentence(self, interface: Interface) -> str:  # noqa: ARG002
+        """Return which tilings were added."""
+        names = ", ".join(
+            " and ".join(table.get("channels", [table.get("group", "")])) for table in self.tables
+        )
+        return f"{len(self.tables):,} kinds of tilings were added from a file: over {names}."
+
+
+_IN_SETTINGS = "tilings:"
+
+
+def _tables_of(path: Path) -> list[dict[str, Any]]:
+    """Return the `[[tiling]]` tables of a file; raise BadInput if it cannot be read, or has others."""
+    try:
+        content = parsed_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"--features {path} cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise BadInput(f"--features {path} is not valid TOML: {error}") from None
+    return _checked(content, f"--features {path}")
+
+
+def _listed_tables(text: str) -> list[dict[str, Any]]:
+    """Return the tables of a setting that `Tilings.resolved` wrote; raise BadInput at another."""
+    where = f"features = {_IN_SETTINGS}..."
+    try:
+        tables = json.loads(text.removeprefix(_IN_SETTINGS))
+    except ValueError as error:
+        raise BadInput(f"{where} is not a list of tables in JSON: {error}") from None
+    return _checked({"tiling": tables}, where)
+
+
+def _checked(content: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the tables of a file's content, all about tilings; raise BadInput at anything else."""
+    unknown = sorted(set(content) - {"tiling"})
+    if unknown:
+        raise BadInput(f"{where} has {unknown[0]!r}; it may hold [[tiling]] tables alone")
+    tables = content.get("tiling")
+    is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+    if not is_list or not tables:
+        raise BadInput(f"{where} has no [[tiling]] tables; `horde features RUN` prints some")
+    return list(tables)
+
+
+KINDS = (Features, Pairs, Tilings)
 METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 HELP = f"{', or '.join(kind.HELP for kind in KINDS)}."
 

@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, evaluate, doctor, export, warm, bench, watch, columns.
+"""The command `horde`: learn, resume, report, evaluate, doctor, export, warm, bench, watch, columns, features.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in
@@ -31,6 +31,7 @@ from horde_agent.cli.settings import (
     ColumnsConfig,
     DoctorConfig,
     ExportConfig,
+    FeaturesConfig,
     ReportConfig,
     ResumeConfig,
     WarmConfig,
@@ -176,6 +177,14 @@ def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
     print(format_of(command.file).draft(command.file), end="")
 
 
+def _features(command: FeaturesConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.runs.chosen_pairs import chosen_pairs
+
+    with user_errors():
+        print(chosen_pairs(command.run, command.pairs), end="")
+
+
 def _evaluate(command: EvaluateConfig, _: SignalHandler) -> None:
     from horde_agent.judging.command import run
 
@@ -248,6 +257,7 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "warm": (WarmConfig, _warm),
     "watch": (WatchConfig, _watch),
     "columns": (ColumnsConfig, _columns),
+    "features": (FeaturesConfig, _features),
     "evaluate": (EvaluateConfig, _evaluate),
 }
 

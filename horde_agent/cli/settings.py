@@ -77,6 +77,21 @@ class ColumnsConfig:
 
 
 @dataclass(frozen=True)
+class FeaturesConfig:
+    """Print tilings for `horde learn --features FILE.toml`: the pairs of channels that a run lacks most.
+
+    It learns from the run's record again and looks in which cells of each pair the predictions err.
+
+    Attributes:
+        run: The run's folder.
+        pairs: Number of pairs, at most.
+    """
+
+    run: tyro.conf.Positional[Path]
+    pairs: Annotated[int, tyro.conf.arg(metavar="N")] = 150
+
+
+@dataclass(frozen=True)
 class WarmConfig:
     """Compile all kernels in advance: `horde learn`, the robots and Hordes in Python then start within seconds.
 

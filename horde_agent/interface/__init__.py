@@ -243,6 +243,23 @@ class Interface:
         pairs = tuple((table["channels"][0], table["channels"][1]) for table in tables)
         return replace(self, coder=coder, pairs=pairs)
 
+    def with_tilings(self, tables: Sequence[Mapping[str, Any]]) -> Interface:
+        """Return an interface with further tilings, such as pairs of channels that `horde features` chooses.
+
+        The other tiles keep their numbers, the bias stays last.
+
+        Args:
+            tables: `[[tiling]]` tables, as of `TileCoder`.
+
+        Raises:
+            ValueError: If predictions are fed back already, a table is wrong, or there are too many
+                features.
+        """
+        if self.feedback is not None:
+            raise ValueError("this interface has feedback already; add tilings first")
+        coder = self.coder.extended(tables, groups=(), names=self.names)
+        return replace(self, coder=coder)
+
     def feeding_back(
         self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]
     ) -> Interface:
