@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from horde_agent.refusals import BadInput
-from horde_agent.types import parsed_toml
+from horde_agent.toml import parsed_toml
 
 if TYPE_CHECKING:
     from horde_agent.interface import Interface

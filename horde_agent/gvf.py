@@ -15,7 +15,8 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from horde_agent.policies import Greedy, Policy, is_policy
-from horde_agent.types import Tiles, real_number, whole_number
+from horde_agent.refusals import real_number, whole_number
+from horde_agent.types import Tiles
 
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"

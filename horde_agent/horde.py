@@ -59,8 +59,9 @@ from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.stored import NEWCOMER, Stored
 from horde_agent.learning.values import AgentState, Cumulants, Observation, largest_decay
 from horde_agent.policies import Gibbs, Greedy
+from horde_agent.refusals import whole_number
 from horde_agent.saving import State, inner, nested, text, untext
-from horde_agent.types import Floats, Integers, Tiles, listed, whole_number
+from horde_agent.types import Floats, Integers, Tiles, listed
 
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 

@@ -18,15 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.parametric import Gaussian as Gaussian
 from horde_agent.parametric import Gibbs as Gibbs
+from horde_agent.refusals import checked_epsilon, checked_repeat, whole_number
 from horde_agent.saving import State
-from horde_agent.types import (
-    Floats,
-    Tiles,
-    can_be_called,
-    checked_epsilon,
-    checked_repeat,
-    whole_number,
-)
+from horde_agent.types import Floats, Tiles, can_be_called
 
 _SUM_TOLERANCE = 1e-6
 

@@ -19,8 +19,10 @@ from horde_agent.gvf import GVF, Channel, Reward, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
+from horde_agent.refusals import real_number, whole_number
 from horde_agent.tiles import check_keys
-from horde_agent.types import generator, parsed_toml, real_number, whole_number
+from horde_agent.toml import parsed_toml
+from horde_agent.types import generator
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9

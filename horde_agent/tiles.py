@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels import tiles as kernels
 from horde_agent.kernels.vectors import bind
-from horde_agent.types import Tiles, listed, parsed_toml, whole_number
+from horde_agent.refusals import whole_number
+from horde_agent.toml import parsed_toml
+from horde_agent.types import Tiles, listed
 
 _KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset")
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
+
+_MOST_DOTS = 32
+_KEY_AND_DOT = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w\"'-])(?:{_KEY_AND_DOT}){{{_MOST_DOTS + 1}}}")
+"""A key of more than 32 dots: the standard library takes time proportional to the square of their number."""
 
 _KINDS = {
     Path: "a path in quotes",
@@ -70,3 +77,15 @@ def toml_value(value: object) -> str:
         return f"{{ {', '.join(pairs)} }}"
     # The escapes of TOML
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """Return a TOML text as a table; raise ValueError if it is none, or its tables or lists are nested too deeply."""
+    long_key = _LONG_KEY.search(text)
+    if long_key is not None:
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise ValueError(f"line {line}: a key has more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("its tables or lists are nested too deeply") from None

@@ -58,8 +58,8 @@ from horde_agent.formats.format import Format
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
 from horde_agent.record import READ_FIELDS
-from horde_agent.refusals import BadInput
-from horde_agent.types import Floats, real_number
+from horde_agent.refusals import BadInput, real_number
+from horde_agent.types import Floats
 
 LOG = "log"
 STAMP = "stamp"

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from horde_agent.formats.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.record import READ_FIELDS
-from horde_agent.refusals import BadInput
-from horde_agent.toml import toml_value, typed
-from horde_agent.types import parsed_toml, real_number
+from horde_agent.refusals import BadInput, real_number
+from horde_agent.toml import parsed_toml, toml_value, typed
 
 _T = TypeVar("_T")
 ESTIMATE = "estimate"

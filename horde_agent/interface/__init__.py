@@ -18,8 +18,9 @@ from horde_agent.interface.advice import flat_box
 from horde_agent.interface.feedback import Feedback
 from horde_agent.interface.pairs import INTERVALS, draw_pairs
 from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
+from horde_agent.refusals import whole_number
 from horde_agent.tiles import MOST_FEATURES, TileCoder
-from horde_agent.types import Bools, Floats, Tiles, listed, whole_number
+from horde_agent.types import Bools, Floats, Tiles, listed
 
 __all__ = ["ChannelInfo", "Interface", "Scaler", "TabularObservation", "readable"]
 

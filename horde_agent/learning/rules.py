@@ -15,8 +15,8 @@ from horde_agent.gvf import GVF, MEAN, READING, AutomaticOffset
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
-from horde_agent.refusals import check_one_of
-from horde_agent.types import Floats, InvalidArgument, Tiles, is_in, real_number
+from horde_agent.refusals import InvalidArgument, check_one_of, is_in, real_number
+from horde_agent.types import Floats, Tiles
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")

@@ -13,7 +13,8 @@ import numpy as np
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import Engine
 from horde_agent.learning.rules import PAPER_CONFIG, LearnerConfig
-from horde_agent.types import Floats, Tiles, number_in
+from horde_agent.refusals import number_in
+from horde_agent.types import Floats, Tiles
 
 _SMALLEST_DEVIATION = 1e-6  # White (2015): keeps the UDE finite if the TD error does not vary
 

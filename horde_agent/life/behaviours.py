@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from horde_agent.life.drives import OPTION_DRIVES
 from horde_agent.refusals import BadInput, Rule, check_one_of
-from horde_agent.types import OPTION_DRIVES
 
 if TYPE_CHECKING:
     from horde_agent.gvf import GVF

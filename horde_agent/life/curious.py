@@ -36,6 +36,7 @@ from horde_agent.gvf import GVF, TDError
 from horde_agent.learner import Learner
 from horde_agent.learning.stored import NEWCOMER
 from horde_agent.learning.values import Observation, distinct, identity
+from horde_agent.life.drives import OPTION_DRIVES
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.policies import (
     Behaviour,
@@ -44,9 +45,9 @@ from horde_agent.policies import (
     StickyRandom,
     draw_from,
 )
-from horde_agent.refusals import check_one_of
+from horde_agent.refusals import check_one_of, checked_epsilon
 from horde_agent.saving import State, attributes, inner, nested, put_back
-from horde_agent.types import OPTION_DRIVES, Bools, Floats, Integers, Tiles, checked_epsilon
+from horde_agent.types import Bools, Floats, Integers, Tiles
 
 MOST_OPTIONS = 64
 """Each step evaluates the action probabilities of every option."""

@@ -24,9 +24,10 @@ import numpy as np
 
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import BROKEN, ENDS_TEST, NO_ACTION, NO_POLICY, UNFIT, Phase
+from horde_agent.refusals import number_in, real_number, whole_number
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
-from horde_agent.types import Floats, Tiles, number_in, real_number, whole_number
+from horde_agent.types import Floats, Tiles
 
 __all__ = [
     "BehaviourPolicy",

@@ -42,9 +42,10 @@ from horde_agent.life.worker import Worker, worker_for
 from horde_agent.parametric import Gaussian
 from horde_agent.policies import BehaviourPolicy
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
+from horde_agent.refusals import whole_number
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
-from horde_agent.types import Integers, Tiles, whole_number
+from horde_agent.types import Integers, Tiles
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 

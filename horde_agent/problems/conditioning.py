@@ -18,7 +18,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.types import Bools, Integers, number_in
+from horde_agent.refusals import number_in
+from horde_agent.types import Bools, Integers
 
 Signals = NDArray[np.float32]
 US_STEPS = 2

@@ -28,9 +28,16 @@ from horde_agent.life.backends import (
 )
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.wrapping import parse_wraps
-from horde_agent.refusals import BadInput, Rule, check_one_of, did_you_mean
-from horde_agent.toml import typed
-from horde_agent.types import InvalidArgument, checked_epsilon, checked_repeat, parsed_toml
+from horde_agent.refusals import (
+    BadInput,
+    InvalidArgument,
+    Rule,
+    check_one_of,
+    checked_epsilon,
+    checked_repeat,
+    did_you_mean,
+)
+from horde_agent.toml import parsed_toml, typed
 
 if TYPE_CHECKING:
     from horde_agent.learning.rules import LearnerConfig

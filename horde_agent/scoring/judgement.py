@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from horde_agent import html
+from horde_agent.refusals import number_in, whole_number
 from horde_agent.scoring.doubly_robust import (
     doubly_robust,
     error_weight,
@@ -42,7 +43,7 @@ from horde_agent.scoring.intervals import (
 )
 from horde_agent.scoring.shown import EstimateLine, cells, head
 from horde_agent.scoring.verdict import ENOUGH, Evidence, WeightShare, verdict, weight_share
-from horde_agent.types import Floats, number_in, whole_number
+from horde_agent.types import Floats
 
 STRETCH = "stretch"
 FITTED = "fitted"

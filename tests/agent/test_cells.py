@@ -26,7 +26,7 @@ from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.tables import Table
 from horde_agent.record import Flag
 from horde_agent.refusals import BadInput
-from horde_agent.types import parsed_toml
+from horde_agent.toml import parsed_toml
 from tests.agent.table_files import (
     SUFFIXES,
     columns_in,

@@ -21,7 +21,7 @@ from horde_agent.interface import Interface
 from horde_agent.record import Flag
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.run import HeaderEnv
-from horde_agent.types import parsed_toml
+from horde_agent.toml import parsed_toml
 from tests.agent.table_files import columns_in, draft_columns, open_table
 
 X = 'period_s = 1.0\n[[channel]]\ncolumn = "x"\n'
