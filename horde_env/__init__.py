@@ -7,12 +7,16 @@ Public names are loaded when they are first used, so that importing the package 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from horde_env.registry import all_robots
+
+# As in `horde_agent.kernels`: numba reads this when it is imported
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 
 if TYPE_CHECKING:
     from horde_env.backend import Backend, Frame
