@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,3 +186,8 @@ def features_of(text: str | None) -> Features:
         if features is not None:
             return features
     raise BadInput(f"--features {text!r}: write {', or '.join(kind.WRITE for kind in KINDS)}")
+
+
+def shown(text: str | None) -> str:
+    """Return the text of features for a sentence, shortened: the tables of a file make it thousands of letters long."""
+    return textwrap.shorten(text or Features.WRITE, width=60, placeholder=" ...")

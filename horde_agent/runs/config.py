@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 
 from horde_agent import features
-from horde_agent.features import Features, features_of
+from horde_agent.features import Features, features_of, shown
 from horde_agent.life import behaviours
 from horde_agent.life.backends import (
     ONE_AT_A_TIME,
@@ -660,8 +660,8 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
     has_others = features_of(config.features) != Features()
     yield (
         config.paper and has_others,
-        f"--paper learns from the tilings of the layout alone, and --features {config.features} adds others: omit one "
-        "of them",
+        "--paper learns from the tilings of the layout alone, and --features "
+        f"{shown(config.features)} adds others: omit one of them",
     )
     is_own = questions.endswith(".toml")
     yield is_own and not is_file(Path(questions)), f"there is no question file {questions}"

@@ -227,7 +227,8 @@ def test_the_chosen_pairs_of_the_critterbot_are_150_more_tilings() -> None:
         ("tiling = 3\n", "own.toml has no [[tiling]] tables"),
         (
             '[[tiling]]\nchannels = ["x", "obs_0"]\nintervals = [8, 8]\ntilings = 1\n',
-            "[[tiling]] number 1 names the unknown channel 'x'",
+            '--features tilings:[{"channels": ["x", "obs_0"], "intervals": [8, ...: [[tiling]] number 1 names the '
+            "unknown channel 'x'; there are obs_0, obs_1, obs_2, obs_3",
         ),
     ],
 )

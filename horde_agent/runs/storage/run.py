@@ -18,7 +18,7 @@ import numpy as np
 
 from horde_agent import questions as families
 from horde_agent.cluster import ShardedHorde
-from horde_agent.features import features_of
+from horde_agent.features import features_of, shown
 from horde_agent.gvf import GVF, Reward, named
 from horde_agent.horde import Horde, Mode
 from horde_agent.interface import Interface, readable
@@ -183,7 +183,7 @@ def _with_features(interface: Interface, config: LearnConfig) -> Interface:
     try:
         return features_of(config.features).added_to(interface, config.seed)
     except ValueError as error:
-        raise BadInput(f"--features {config.features}: {error}") from error
+        raise BadInput(f"--features {shown(config.features)}: {error}") from error
 
 
 def build_questions(config: LearnConfig, interface: Interface, file: Path) -> list[GVF]:
