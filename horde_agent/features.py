@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from horde_agent.refusals import BadInput
-from horde_agent.toml import parsed_toml
+from horde_agent.toml import read_toml
 
 if TYPE_CHECKING:
     from horde_agent.interface import Interface
@@ -144,7 +144,7 @@ _IN_SETTINGS = "tilings:"
 def _tables_of(path: Path) -> list[dict[str, Any]]:
     """Return the `[[tiling]]` tables of a file; raise BadInput if it cannot be read, or has others."""
     try:
-        content = parsed_toml(path.read_text(encoding="utf-8"))
+        content = read_toml(path)
     except OSError as error:
         raise BadInput(f"--features {path} cannot be read ({error.strerror})") from None
     except ValueError as error:
@@ -157,7 +157,7 @@ def _listed_tables(text: str) -> list[dict[str, Any]]:
     where = f"features = {_IN_SETTINGS}..."
     try:
         tables = json.loads(text.removeprefix(_IN_SETTINGS))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{where} is not a list of tables in JSON: {error}") from None
     return _checked({"tiling": tables}, where)
 

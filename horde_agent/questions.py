@@ -21,7 +21,7 @@ from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
 from horde_agent.refusals import real_number, whole_number
 from horde_agent.tiles import check_keys
-from horde_agent.toml import parsed_toml
+from horde_agent.toml import read_toml
 from horde_agent.types import generator
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
@@ -355,8 +355,7 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # Some editors begin a file with a byte order mark
-        table = parsed_toml(path.read_text(encoding="utf-8-sig"))
+        table = read_toml(path)
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
     except ValueError as error:

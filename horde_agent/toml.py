@@ -79,6 +79,12 @@ def toml_value(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the contents of a TOML file; raise OSError or ValueError if it cannot be read, or is none."""
+    # Some editors begin a file with a byte order mark
+    return parsed_toml(path.read_text(encoding="utf-8-sig"))
+
+
 def parsed_toml(text: str) -> dict[str, Any]:
     """Return a TOML text as a table; raise ValueError if it is none, or its tables or lists are nested too deeply."""
     long_key = _LONG_KEY.search(text)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 from horde_agent.formats.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.record import READ_FIELDS
 from horde_agent.refusals import BadInput, real_number
-from horde_agent.toml import parsed_toml, toml_value, typed
+from horde_agent.toml import read_toml, toml_value, typed
 
 _T = TypeVar("_T")
 ESTIMATE = "estimate"
@@ -445,7 +445,7 @@ class Columns:
 def read_columns_file(file: Path, parse: Callable[[dict[str, Any]], _T]) -> _T:
     """Return what `parse` makes of the tables in a TOML file; raise BadInput if it cannot be read, or is invalid."""
     try:
-        return parse(parsed_toml(file.read_text(encoding="utf-8-sig")))
+        return parse(read_toml(file))
     except (OSError, TypeError, ValueError) as error:
         raise BadInput(f"the columns in {file} cannot be read: {error}") from None
 

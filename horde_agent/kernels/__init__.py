@@ -2,6 +2,6 @@
 
 import os
 
-# Numba colours each message of the overloads that it tries and rejects, which nobody reads: 3 % of compiling. It reads
-# this when it is imported.
+# Numba colours the message of each overload that it tries and rejects, though it shows none of them: 3 % of compiling.
+# It reads this variable when it is imported.
 os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")

@@ -129,8 +129,8 @@ def _digest(file: str) -> str:
 def notice_sources(compiled: Any, function: Callable[..., Any]) -> None:
     """Key the cache of a kernel by the content of its file and of all files in this folder.
 
-    Numba's own key is that of the kernel's file alone: its content, or in older versions its time
-    and size. Machine code contains copies of all that the kernel calls, so the key must cover those
+    Numba's own key covers the kernel's file alone: its content, or in older versions its time and
+    size. Machine code contains copies of all that the kernel calls, so the key must cover those
     files; and content, unlike time, is the same in a fresh clone.
     """
     cache: Any = getattr(compiled, "_cache", None)

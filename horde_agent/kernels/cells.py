@@ -1,4 +1,4 @@
-"""Sums by cell: of errors over the rows whose observation is in a cell of a grid over two channels."""
+"""Sums of errors over the rows with an observation in the same cell of a grid over two channels."""
 
 from __future__ import annotations
 

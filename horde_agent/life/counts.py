@@ -1,6 +1,6 @@
 """Counts of a life: what a robot reports with each step, its faults in total, and durations.
 
-Any Gymnasium environment will do: of one whose `info` lacks these keys, each step counts as whole.
+Any Gymnasium environment will do: without these keys in `info`, each step counts as whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnfitResult(ValueError):
 
 
 class RobotInfo(NamedTuple):
-    """What a reset or a step returned beside the observation; a default stands for each missing key of its `info`.
+    """What a reset or a step returned besides the observation; a default stands for each missing key of its `info`.
 
     Attributes:
         row_fields: Fields of the row that come from `info`, by name, with missing values for missing
@@ -168,7 +168,7 @@ class RobotCounts:
     def add(self, info: RobotInfo, flags: int, *, is_step: bool) -> None:
         """Add the faults of an observation with these flags.
 
-        Of a frame of a drive, and at its end, only damaged packets and losses of the link count.
+        In a drive, and at its end, only damaged packets and losses of the link count.
         """
         self.crc_errors += info.crc_errors
         if info.link_losses is not None and info.s_without_link is not None:

@@ -200,8 +200,8 @@ class Life:
     ) -> None:
         """Add a robot that takes turns with the others, before the life begins.
 
-        Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot whose
-        turn it is. The Horde learns from all of them: `Horde.select_stream`.
+        Attributes of a single robot, such as `env`, `t` and `dockings`, are those of the robot that
+        acts. The Horde learns from all of them: `Horde.select_stream`.
 
         Args:
             env: An environment of the same kind as the others.
@@ -452,7 +452,7 @@ class Life:
                 self.cycle_s.add(time.perf_counter() - began)
 
     def _before_step(self) -> None:
-        """Select the robot whose turn it is, and call `before_step`; learning has been joined."""
+        """Select the robot that acts next, and call `before_step`; learning has been joined."""
         if len(self.robots) > 1:
             is_over = self.steps - self._turn_began >= TURN
             if is_over and self.excursions.phase is not Phase.EXCURSION:

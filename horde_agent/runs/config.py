@@ -37,7 +37,7 @@ from horde_agent.refusals import (
     checked_repeat,
     did_you_mean,
 )
-from horde_agent.toml import parsed_toml, typed
+from horde_agent.toml import read_toml, typed
 
 if TYPE_CHECKING:
     from horde_agent.learning.rules import LearnerConfig
@@ -416,12 +416,6 @@ def excursion_config(config: LearnConfig) -> ExcursionConfig:
     )
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Return the contents of a TOML file of settings, unchecked; raise OSError or ValueError if it cannot be read."""
-    # Some editors write a byte order mark
-    return parsed_toml(path.read_text(encoding="utf-8-sig"))
-
-
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
@@ -429,7 +423,7 @@ def read_config(path: Path) -> LearnConfig:
     file is missing, is not TOML, or has an unknown or wrongly typed setting.
     """
     try:
-        table = read_settings(path)
+        table = read_toml(path)
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
     except OSError as error:
@@ -499,7 +493,7 @@ _RANGES = {
     "robots": (1, MOST_ROBOTS),
     "seed": (0, MOST_SEED),
 }
-"""Whole numbers of a run, with the least and the most; other numbers are checked by what they are for."""
+"""Whole numbers of a run, with the least and the most; components check other numbers."""
 
 
 def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:

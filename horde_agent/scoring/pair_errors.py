@@ -1,10 +1,10 @@
-"""Which pairs of channels tell states apart in which a Horde errs differently.
+"""The share of a Horde's errors that pairs of channels explain.
 
     e_t = rho_t delta_t                          the error of a demon's prediction, at the state S_t
     m_c = mean of e_t over the rows with S_t in cell c of a grid over two channels
     share = (sum_c n_c m_c^2 - K sum_t e_t^2 / n) / sum_t e_t^2
 
-Where the weights have settled, each feature of theirs has a mean error of 0. A further feature lowers
+Once the weights have settled, each of their features has a mean error of 0. A further feature lowers
 the Bellman error by what its own mean error is: m_c is the Bellman error basis function (Parr et al.,
 2007) as far as the grid can show it. Errors without any relation to the cells give K cells the second
 term, on average; a share is 0 for them, and 1 if the cells explain the errors wholly.
@@ -34,7 +34,7 @@ MOST_PAIRS = 5_000  # 300 MB of cells
 FEWEST_IN_CELL = 5  # a mean of fewer errors says nothing
 
 _N_CELLS = INTERVALS**2
-_AT_ONCE = 8  # grids whose sums the processor's cache holds
+_AT_ONCE = 8  # grids: their sums fit in the processor's cache
 
 
 class PairErrors:
@@ -70,7 +70,7 @@ class PairErrors:
         self._n_added = 0
 
     def add(self, observation: NDArray[Any], errors: Floats) -> None:
-        """Add the errors of a transition, (n_demons,), and the observation where it began, (n_channels,).
+        """Add the errors of a transition, (n_demons,), and the observation at its beginning, (n_channels,).
 
         An error that is not finite counts as none: its demon has diverged, or skipped the step.
         """

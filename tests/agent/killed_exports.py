@@ -1,8 +1,8 @@
 """Kill `horde export` at each of its operations on files.
 
 A forked child exports a run and kills itself at its k-th operation on a file there, for k = 1,
-1 + `every`, ... until a child ends by itself. For each, a line of JSON says what is there under the
-final name, and what a repeat returns.
+1 + `every`, ... until a child ends by itself. For each, a line of JSON has the files under the final
+name, and the result of a repeat.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ policies = ["behaviour"]
 gammas = [0.8]
 channels = ["rotational_velocity"]
 """
-# The command `horde`, whose report at the end of a life has no pictures: no press is measured there
+# The command `horde` without pictures in the report at the end of a life, when no press is measured
 COMMAND = """
 import sys
 from horde_agent import cli
@@ -48,7 +48,7 @@ LOOK_S = 0.005
 WINDOW_S = 0.02  # over which a speed is measured
 WATCHED_S = 1.5  # at least, from the press on, longer than a stop may take
 PARITIES = {"critterbot": ["--parity", "none"], "create2": []}
-# A command to the wheels and, as its group, what it asks of them: zeros for a stop
+# A command to the wheels and, as its group, the requested speeds: zeros for a stop
 WHEEL_COMMANDS = {
     "critterbot": re.compile(rb"\xde\xad\xbe\xef[\x00-\x02](.{3})", re.DOTALL),
     "create2": re.compile(rb"\x00{4}\x91(.{4})", re.DOTALL),

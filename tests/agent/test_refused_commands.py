@@ -95,7 +95,7 @@ PARSED = [
     Case("bench --stream real", "invalid choice 'real' for argument '--stream'"),
     Case("export run --to mcap --follow", "--follow requires --to tensorboard"),
 ]
-"""What is refused by the command line itself."""
+"""Refusals by the command line itself."""
 BEFORE_A_BODY = [
     Case("learn --backend simulatr", ("unknown backend 'simulatr'", "did you mean 'simulator'")),
     Case("learn --step-size nan", "--step-size must be a positive number, not nan"),

@@ -232,7 +232,7 @@ def test_a_command_for_alarms_is_a_line_with_a_program() -> None:
             {"minari": 'a "quoted" \\ name\nand more'},
         ),
         (
-            to_toml(  # of a run whose settings were in a file
+            to_toml(  # of a run with its settings in a file
                 {"config": "a.toml", "out": "a", "offset": "1", "average": 2.0, "rarity": True}, {}
             ),
             {"offset": "1", "average": 2.0, "rarity": True},

@@ -157,7 +157,7 @@ def test_the_newest_two_snapshots_are_kept(tmp_path: Path) -> None:
 def test_a_damaged_snapshot_does_not_count_as_one_of_the_two(
     part: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """400 stays beside the damaged 500 until 700 is there: 500 and 600 would be one sound one."""
+    """400 stays with the damaged 500 until 700 is written: 500 and 600 would be one sound one."""
     steps_after_pruning(tmp_path, 300, 400, 500)
     file = tmp_path / "000000000500" / part
     file.write_bytes(file.read_bytes()[:-1])

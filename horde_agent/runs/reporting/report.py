@@ -21,7 +21,7 @@ from horde_agent.html import section
 from horde_agent.life.counts import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput, one_line
-from horde_agent.runs.config import read_settings, refuse_no_run, time_name
+from horde_agent.runs.config import refuse_no_run, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
@@ -32,6 +32,7 @@ from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
 from horde_agent.scoring.returns import MOST_REPEATED
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
+from horde_agent.toml import read_toml
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ def write_report(path: Path) -> Path:
     if folder.missing_tables():
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, read_settings) or {}
+    config = noted.read(folder.config, read_toml) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_questions)
     stream = noted.read(folder.life, _read_stream)

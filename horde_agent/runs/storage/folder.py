@@ -31,13 +31,12 @@ from horde_agent.runs.config import (
     RECORDED,
     LearnConfig,
     read_config,
-    read_settings,
     written_settings,
 )
 from horde_agent.runs.storage.event_log import EventLog
 from horde_agent.runs.storage.files import next_free, read_json, unwritable, write_whole
 from horde_agent.runs.storage.versions import versions
-from horde_agent.toml import to_toml
+from horde_agent.toml import read_toml, to_toml
 
 try:
     import fcntl
@@ -194,7 +193,7 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
-            return read_settings(self.config)
+            return read_toml(self.config)
         return {}
 
     def sound_settings(self) -> LearnConfig:

@@ -164,7 +164,7 @@ def test_a_robot_that_was_silent_starts_a_new_sequence_of_ir_light() -> None:
 
 
 def test_drops_that_are_read_late_over_tcp_are_not_lost() -> None:
-    """Nine come while the reader is away for 0.09 s; pyserial reports one waiting byte, which would read 10 again."""
+    """Nine come while nothing is read for 0.09 s; pyserial reports one waiting byte, which would read 10 again."""
     high = packet_of(ir_light_2=250)
     low = packet_of(ir_light_2=10)
     time_s = 0.0

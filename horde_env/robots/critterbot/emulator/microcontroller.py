@@ -55,7 +55,7 @@ MISALIGNED_SHARE = 0.299
 # ---- the console -----------------------------------------------------------------------------------------------------
 
 PROMPT = b"critterprompt> "
-N_EVENTS = 14  # the firmware's tasks beside the console itself
+N_EVENTS = 14  # the firmware's tasks besides the console
 COMMANDS = ("mi on", "reset now", "recharge start", "recharge stop")
 NAMES = ("mi", "reset", "recharge")  # with other words only the prompt is the reply
 
