@@ -41,7 +41,7 @@ from horde_agent.learning.inputs import CurrentStates, InputChecker
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rarity import FeatureRarity
+from horde_agent.learning.rarity import FeatureRarity, visit_counter
 from horde_agent.learning.ratios import PolicyRatios, refuse_misfits
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
@@ -145,7 +145,7 @@ class Horde:
         self._engine = self._new_engine()
         self._rarity: FeatureRarity | None = None
         if self.config.rarity:
-            self._rarity = FeatureRarity(n_features)
+            self._rarity = FeatureRarity(n_features, n_active)
         self._unchecked = self.questions  # questions with policies that were never evaluated
         # `n_updates` less the steps with rho > 0 of the present demons: those of removed demons, and
         # negative for the steps in which a demon had diverged or skipped
@@ -184,7 +184,7 @@ class Horde:
             refuse_misfits(self._unchecked, *state)
             self._unchecked = ()
         if self._rarity is not None:
-            self._rarity.count(state[1])
+            visit_counter()(self._rarity.visits, state[1])
         engine = self._engine.direct
         engine.begin(state[1])
         if engine.flags:
@@ -240,7 +240,7 @@ class Horde:
         divergence.n_steps += 1
         rarity = self._rarity
         if rarity is not None:
-            rarity.count(state[1])
+            visit_counter()(rarity.visits, state[1])
             if divergence.n_steps >= rarity.next_at:
                 self._engine.set_scales(rarity.classify(divergence.n_steps))
         if engine.flags:

@@ -40,7 +40,7 @@ import numpy as np
 from horde_agent.kernels.tiles import count_visits
 from horde_agent.kernels.vectors import bind
 from horde_agent.learning.stored import Field, Fields, Stored
-from horde_agent.types import Bools, Floats, Integers, Tiles
+from horde_agent.types import Bools, Floats, Integers
 
 N_CLASSES = 3
 RATIO = 4.0
@@ -87,8 +87,8 @@ def next_classification(n_steps: int) -> int:
 
 
 @functools.cache
-def _bound_count() -> Any:
-    """Return the kernel that counts visits, compiled for int64 arrays."""
+def visit_counter() -> Any:
+    """Return the kernel that adds a state with these tiles, (n_active,), to `FeatureRarity.visits`."""
     numbers = np.zeros(1, dtype=np.int64)
     return bind(count_visits, like=(numbers, numbers))
 
@@ -98,10 +98,11 @@ class FeatureRarity(Stored):
 
     Args:
         n_features: Number of features.
+        n_active: Number of active features in each state.
 
     Attributes:
-        visits: Number of states in which each feature was active, shape (n_features,).
-        n_states: Number of states.
+        visits: Number of states in which each feature was active, shape (n_features,); the caller counts
+            every state by `visit_counter`.
         next_at: Learning step of the next classification.
         class_of, scale_of, was_active: The latest classes, as in `Rarity`; no feature was active before
             the first.
@@ -109,16 +110,15 @@ class FeatureRarity(Stored):
 
     FIELDS: ClassVar[Fields] = {
         "visits": Field(),
-        "n_states": Field(),
         "next_at": Field(),
         "class_of": Field(),
         "scale_of": Field(),
         "was_active": Field(),
     }
 
-    def __init__(self, n_features: int) -> None:
+    def __init__(self, n_features: int, n_active: int) -> None:
+        self.n_active = n_active
         self.visits = np.zeros(n_features, dtype=np.int64)
-        self.n_states = 0
         self.next_at = FIRST
         self.class_of = np.zeros(n_features, dtype=np.int64)
         self.scale_of = np.ones(N_CLASSES)
@@ -131,14 +131,10 @@ class FeatureRarity(Stored):
             return None
         return Rarity(self.class_of, self.scale_of, self.was_active)
 
-    def count(self, tiles: Tiles) -> None:
-        """Count a state with these tiles, (n_active,)."""
-        _bound_count()(self.visits, tiles)
-        self.n_states += 1
-
     def classify(self, now: int) -> Rarity:
         """Classify the features at learning step `now`, and schedule the next time."""
-        classes = classified(self.visits, self.n_states)
+        n_states = int(self.visits.sum()) // self.n_active
+        classes = classified(self.visits, n_states)
         self.class_of[:] = classes.class_of
         self.scale_of[:] = classes.scale_of
         self.was_active[:] = classes.was_active

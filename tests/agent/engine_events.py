@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from horde_agent.kernels.checks import Signals
 from horde_agent.learning.engine import DemonMapping
-from horde_agent.learning.rarity import FeatureRarity
+from horde_agent.learning.rarity import FeatureRarity, visit_counter
 from horde_agent.learning.stored import NEWCOMER
 
 Integers = NDArray[np.int64]
@@ -269,7 +269,7 @@ class EngineStream:
         """Begin a stream at another state."""
         self._move()
         if self.rarity is not None:
-            self.rarity.count(self.tiles)
+            visit_counter()(self.rarity.visits, self.tiles)
         self.first_predictions = [engine.begin(self.tiles).copy() for engine in self._all()]
 
     def draw_signals(self) -> Signals:
@@ -316,7 +316,7 @@ class EngineStream:
 
     def _count(self, rarity: FeatureRarity) -> None:
         """Count the state, and give all engines the new classes of features if they are due."""
-        rarity.count(self.tiles)
+        visit_counter()(rarity.visits, self.tiles)
         if self.n_learned >= rarity.next_at:
             classes = rarity.classify(self.n_learned)
             for engine in self._all():

@@ -377,7 +377,7 @@ RARE_CASES = [
 @pytest.mark.parametrize(("seed", "kind"), RARE_CASES)
 def test_rare_features_have_larger_step_sizes_through_random_events(seed: int, kind: str) -> None:
     by_hand = RarityByHand(N, often=0.085, seldom=0.065, n_imagined=3)
-    stream = EngineStream(seed, n_streams=3, rarity=FeatureRarity(N))
+    stream = EngineStream(seed, n_streams=3, rarity=FeatureRarity(N, N_ACTIVE))
     config = config_of("gtd", rarity=True, mspbe_tau=30.0)
     engine = KINDS[kind](stream, config)
     reference = DenseEngine(
@@ -449,7 +449,7 @@ def test_the_engines_learn_the_same_with_rare_features(name: str) -> None:
     config = config_of(name, rarity=True, parameters={})
     alpha = 5.0 * rules.rule(name).STEP_SIZE / N_ACTIVE
     choices = Choices(gamma=(0.0, 0.5, 0.9), lam=(0.0, 0.4, 0.9), alpha=alpha, alpha_w=0.01)
-    stream = EngineStream(4, choices, n_streams=3, rarity=FeatureRarity(N))
+    stream = EngineStream(4, choices, n_streams=3, rarity=FeatureRarity(N, N_ACTIVE))
     engine = span_engine(stream, config, batch=4, period=7)
     stream.start([Learner(engine)], [Learner(plain_engine(stream, config))])
     Trial(stream, (name,)).run(200)
@@ -496,7 +496,7 @@ def test_the_plain_engine_takes_over_every_trace(
     config = config_of(name, rarity=has_rarity)
     features = None
     if has_rarity:
-        features = FeatureRarity(N)
+        features = FeatureRarity(N, N_ACTIVE)
     stream = EngineStream(5, FEW, n_streams=2, rarity=features)
     learner = Learner(span_engine(stream, config, batch=3, period=7))
     stream.start([learner], [Learner(plain_engine(stream, config))])
@@ -521,7 +521,7 @@ def test_a_restored_engine_continues_to_the_bit(
     """In the midst of three streams, in an engine that was made anew."""
     monkeypatch.setattr(rarity, "FIRST", 16)
     config = config_of(name, rarity=rules.rule(name).SPAN is not None)
-    stream = EngineStream(2, RULES_DRAW, n_streams=3, rarity=FeatureRarity(N))
+    stream = EngineStream(2, RULES_DRAW, n_streams=3, rarity=FeatureRarity(N, N_ACTIVE))
     learned = KINDS[kind](stream, config)
     stream.start([Learner(learned)])
     for k in range(30):
