@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -235,14 +235,28 @@ class RunColumns:
     """Keys of a recorded run (`horde_agent.record`).
 
     Attributes:
-        phase, flags, policy: Its columns.
+        phase, flags: Its columns.
         tests_excursions: Whether the recorded robot made test excursions.
     """
 
     phase: str | None = None
     flags: str | None = None
-    policy: str | None = None
     tests_excursions: bool = False
+
+
+_OF_OTHER_KEYS = {
+    key.name
+    for record in (TimeColumns, ActionColumns, RewardColumns, RunColumns)
+    for key in fields(record)
+}
+COPIED_FIELDS = tuple(name for name in READ_FIELDS if name not in _OF_OTHER_KEYS)
+"""Fields of a row that are copied from their column, whatever the other columns say."""
+CopiedColumns = make_dataclass(
+    "CopiedColumns",
+    [(name, str | None, None) for name in COPIED_FIELDS],
+    frozen=True,
+    namespace={"__doc__": "Keys of a recorded run: the column of each of `COPIED_FIELDS`."},
+)
 
 
 @dataclass(frozen=True)
@@ -276,7 +290,7 @@ class Columns:
 
     Attributes:
         channel: The channels of the observation, in order.
-        times, actions, rewards, episodes, run, csv: Keys by what they are about.
+        times, actions, rewards, episodes, run, copied, csv: Keys by what they are about.
         tile_layout: TOML text of the tiles; a default for the number of channels when None.
         missing: "error", or "gap" to drop rows without a number and to accept times that do not
             increase.
@@ -289,6 +303,7 @@ class Columns:
     rewards: RewardColumns = RewardColumns()
     episodes: EpisodeColumns = EpisodeColumns()
     run: RunColumns = RunColumns()
+    copied: CopiedColumns = CopiedColumns()  # type: ignore[valid-type]  # made of the fields of a row
     csv: CsvForm = FOUND_FORM
     tile_layout: str | None = None
     missing: str = "error"

@@ -11,6 +11,7 @@ import numpy as np
 from horde_agent.formats import cells
 from horde_agent.formats.cells import TIME_UNITS_S, Cells
 from horde_agent.formats.columns import (
+    COPIED_FIELDS,
     REWARD_NAMES,
     TERMINATED,
     TERMINATED_NAMES,
@@ -55,11 +56,11 @@ _KEYS = {
     "decimal": Key('","', "its decimal mark; found unless commas separate cells"),
     "header": Key("true", "false: the columns are column_0, column_1, ..."),
     "missing_values": Key("[-200, -999]", "numbers that stand for a missing one"),
-    "phase": Key('"phase"', "of a recorded run, as the next three"),
-    "flags": Key('"flags"', ""),
-    "policy": Key('"policy"', ""),
-    "tests_excursions": Key("false", ""),
     "tile_layout": Key('"[[tiling]]\\ngroup = \\"speed\\"\\nintervals = [8]\\ntilings = 8"', ""),
+    "phase": Key('"phase"', "of a recorded run, as the keys that follow"),
+    "flags": Key('"flags"', ""),
+    "tests_excursions": Key("false", ""),
+    **{name: Key(toml_value(name), "") for name in COPIED_FIELDS},
 }
 CHANNEL_KEYS = {
     "name": Key('"speed"', ""),

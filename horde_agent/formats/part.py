@@ -68,6 +68,21 @@ class Part:
             self.check(are_below(numbers, end), self._names[key], must)
         return numbers
 
+    def numbers_of_type(self, key: str, dtype: np.dtype[Any]) -> Floats | None:
+        """Return the numbers of a key's column, None without a column; raise BadInput at one that the type cannot hold.
+
+        With a floating-point type, a cell without a number is NaN.
+        """
+        numbers = self.numbers(key)
+        if numbers is None or dtype.kind == "f":
+            return numbers
+        limits = np.iinfo(dtype)
+        is_in_range = (numbers >= limits.min) & (numbers <= limits.max)
+        is_whole = np.asarray(is_in_range & (numbers == np.floor(numbers)))
+        must = f"must be a whole number in {limits.min}..{limits.max}"
+        self.check(is_whole, self._names[key], must)
+        return numbers
+
     def marks(self, key: str, is_needed: Bools) -> Bools:
         """Return where a key's column says true, shape (n_rows,); raise BadInput at another cell that is needed."""
         name = self._names.get(key)

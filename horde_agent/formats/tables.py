@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from horde_agent.formats import cells
 from horde_agent.formats.cells import NO_SHIFT, Cells
 from horde_agent.formats.columns import (
+    COPIED_FIELDS,
     OBSERVATION,
     REWARD_NAMES,
     SHIFTS,
@@ -51,7 +52,6 @@ _NO_READING = 0.0
 _TIMES = "seconds, a number, or a date such as 2026-01-31T12:00:00"
 _ARGUMENTS = {"terminated": "terminations", "truncated": "truncations"}  # of `learn_from`
 _STEPS_END = 2**62
-_POLICIES_END = 2**32
 
 
 class Table:
@@ -301,6 +301,7 @@ class Table:
         else:
             rows["t"] = t
         self._set_phase_and_flags(part, rows, is_last, gaps, is_terminal)
+        self._copy_fields(part, rows)
         if not self._drops:
             self._refuse_missing(part, rows, t)
         self._set_actions(part, rows, borders.is_kept)
@@ -517,10 +518,13 @@ class Table:
                 rows["flags"] |= found_gaps
             is_turn = (rows["flags"] & Flag.TURN) > 0
             rows["flags"][is_turn] |= np.uint8(Flag.GAP)  # a data set is one stream
-        must = "must be the number of a policy, as in a recorded run"
-        policy = part.numbers_below("policy", _POLICIES_END, must)
-        if policy is not None:
-            rows["policy"] = policy
+
+    def _copy_fields(self, part: Part, rows: NDArray[Any]) -> None:
+        """Write the fields of rows that a column has as they are."""
+        for name in COPIED_FIELDS:
+            numbers = part.numbers_of_type(name, rows.dtype[name])
+            if numbers is not None:
+                rows[name] = numbers
 
     def _refuse_missing(self, part: Part, rows: NDArray[Any], t: Floats | None) -> None:
         """Raise BadInput if a number is missing that is learned from; frames within a drive may be unknown."""

@@ -217,7 +217,11 @@ def test_an_origin_is_proposed_with_which_float32_holds_the_readings(
             {"step": "k"},
             "row 2, column 'k': '9223372036854775808' must be below",
         ),
-        ("x,p\n1,0\n2,-1", {"policy": "p"}, "row 2, column 'p': -1 must be the number of a policy"),
+        (
+            "x,p\n1,0\n2,-1",
+            {"policy": "p"},
+            "row 2, column 'p': -1 must be a whole number in 0..4294967295",
+        ),
         ("x,f\n1,1\n2,0.5", {"flags": "f"}, "row 2, column 'f': 0.5 must be 0..255"),
         (
             "x,a\n1,0\n2,left\n3,0",

@@ -23,7 +23,7 @@ from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.minari import open_minari
 from horde_agent.formats.tables import Table, episodes_of
 from horde_agent.horde import Horde
-from horde_agent.record import Flag, Phase, Recorder, Row, read
+from horde_agent.record import NO_ACTION, READ_FIELDS, Flag, Phase, Recorder, Row, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.watch.reader import export_scalars
@@ -270,6 +270,25 @@ def test_a_turn_in_an_exported_recording_of_several_robots_is_a_gap() -> None:
     table = Table(lambda: chunks_of([{"x": np.zeros(5), "f": flags}]), columns, "t")
     rows = np.concatenate([part.rows for part in table])
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 4]
+
+
+def test_each_field_of_a_row_that_is_read_is_that_of_the_table() -> None:
+    """Fields without a meaning for other columns are copied; without it they would be 0, or their missing value."""
+    written = {
+        "step": [3, 4, 5, 9],
+        "action": [0, 1, 0, NO_ACTION],
+        "b": [0.5, 0.25, 1.0, np.nan],
+        "phase": [Phase.BEHAVE, Phase.BEHAVE, Phase.EXCURSION, Phase.END],
+        "flags": [Flag.GAP, 0, Flag.STALE, Flag.TERMINATED],
+        "policy": [0, 0, 2**32 - 1, 0],
+        "reward": [np.nan, 1.0, -2.0, 3.5],
+    }
+    written |= {name: [1, 2, 3, 4] for name in READ_FIELDS if name not in written}
+    columns = columns_of((ChannelColumn("x", low=0.0, high=1.0),), **{k: k for k in written})
+    arrays = {name: np.array(values) for name, values in written.items()}
+    (part,) = Table(lambda: chunks_of([{"x": np.zeros(4), **arrays}]), columns, "t")
+    for name, values in arrays.items():
+        assert np.array_equal(part.rows[name], values, equal_nan=True), name
 
 
 @pytest.mark.parametrize("is_last", [False, True])
