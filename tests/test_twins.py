@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from horde_agent.life.backends import ROBOTS, environment_of
 from horde_agent.life.counts import FLAG_KEYS, RobotInfo
 from horde_agent.record import FIELDS
+from horde_env.registry import all_robots
 from tests.env.test_environments import CASES, made
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +60,22 @@ def test_functions_of_both_packages_are_the_same_text(name: str) -> None:
     assert expected <= agent.keys() & env.keys()
     for function in (agent.keys() & env.keys()) - NAMED_APART:
         assert agent[function] == env[function], function
+
+
+def test_the_learner_names_each_robot_with_its_backends_and_environments() -> None:
+    """A robot that is a folder alone would be unknown to `horde learn`; a wrong ending of an id would find nothing."""
+    named = {
+        name: {backend: environment_of(name, backend) for backend in model.backends}
+        for name, model in ROBOTS.items()
+    }
+    registered = {
+        robot.name: {
+            backend: f"horde_env:{environment.id}"
+            for backend, environment in robot.environments.items()
+        }
+        for robot in all_robots()
+    }
+    assert named == registered
 
 
 def test_the_learner_reads_keys_of_info_that_robots_emit_in_their_units(tmp_path: Path) -> None:

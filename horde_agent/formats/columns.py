@@ -257,6 +257,7 @@ CopiedColumns = make_dataclass(
     frozen=True,
     namespace={"__doc__": "Keys of a recorded run: the column of each of `COPIED_FIELDS`."},
 )
+_NOTHING_COPIED = CopiedColumns()
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ class Columns:
     rewards: RewardColumns = RewardColumns()
     episodes: EpisodeColumns = EpisodeColumns()
     run: RunColumns = RunColumns()
-    copied: CopiedColumns = CopiedColumns()  # type: ignore[valid-type]  # made of the fields of a row
+    copied: CopiedColumns = _NOTHING_COPIED  # type: ignore[valid-type]  # made of the fields of a row
     csv: CsvForm = FOUND_FORM
     tile_layout: str | None = None
     missing: str = "error"

@@ -1,8 +1,12 @@
-"""Robots and their backends by name, without the modules that they need, and the rules of their settings."""
+"""Robots and their backends by name, without the modules that they need, and the rules of their settings.
+
+A further robot is a line in `ROBOTS`: it is a folder of another package, which is imported when it is
+made, and settings are refused before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -21,40 +25,59 @@ class RobotModel(NamedTuple):
 
     Attributes:
         name: In sentences.
-        environments: The environment of each of its backends.
+        id_prefix: Of the ids of its environments, which end as `ID_ENDINGS` say.
+        backends: Its backends.
         physics: The physics engines that can move it.
         with_parity: The backend whose serial line has a parity; None without one.
+        meaning: What it is, for --help; "" if its name says it.
     """
 
     name: str
-    environments: Mapping[str, str]
+    id_prefix: str
+    backends: tuple[str, ...]
     physics: tuple[str, ...] = PHYSICS
     with_parity: str | None = None
+    meaning: str = ""
 
 
+ID_ENDINGS = {
+    "simulator": "Pen",
+    "serial": "Serial",
+    "drops": "Drops",
+    "replay": "Replay",
+    "emulated": "Emulated",
+}
+"""The end of an environment's id by its backend."""
 ROBOTS = {
     "critterbot": RobotModel(
         name="Critterbot",
-        environments={
-            "simulator": "CritterbotPen",
-            "serial": "CritterbotSerial",
-            "drops": "CritterbotDrops",
-            "replay": "CritterbotReplay",
-            "emulated": "CritterbotEmulated",
-        },
+        id_prefix="Critterbot",
+        backends=tuple(ID_ENDINGS),
         with_parity="serial",
     ),
     "create2": RobotModel(
         name="Create 2",
-        environments={
-            "simulator": "CreatePen",
-            "serial": "CreateSerial",
-            "emulated": "CreateEmulated",
-        },
+        id_prefix="Create",
+        backends=("simulator", "serial", "emulated"),
         physics=("planar",),
+        meaning="an iRobot Create 2 or Roomba 500 to 900",
     ),
 }
 """Robots by name."""
+
+
+def _help() -> str:
+    texts = []
+    for name, model in ROBOTS.items():
+        text = f"`{name}`"
+        if model.meaning:
+            text += f" ({model.meaning})"
+        texts.append(text)
+    return f"The robot: {', or '.join(texts)}."
+
+
+HELP = _help()
+"""What --help says of the setting."""
 
 
 def robot_model(robot: str) -> RobotModel:
@@ -65,12 +88,12 @@ def robot_model(robot: str) -> RobotModel:
 
 def environment_of(robot: str, backend: str) -> str:
     """Return the id of a robot's environment with a backend; raise BadInput if there is none."""
-    environments = robot_model(robot).environments
-    if backend not in environments:
+    model = robot_model(robot)
+    if backend not in model.backends:
         raise BadInput(
-            f"the robot {robot} has no backend {backend!r}: choose {', '.join(environments)}"
+            f"the robot {robot} has no backend {backend!r}: choose {', '.join(model.backends)}"
         )
-    return f"horde_env:{environments[backend]}-v0"
+    return f"horde_env:{model.id_prefix}{ID_ENDINGS[backend]}-v0"
 
 
 def rules_of_robot(

@@ -10,10 +10,10 @@ from typing import Any
 
 import gymnasium
 
-from horde_agent.life.backends import ONE_AT_A_TIME, ROBOTS, environment_of
+from horde_agent.life.backends import ONE_AT_A_TIME, environment_of
 from horde_agent.life.wrapping import wrapped
 
-__all__ = ["ONE_AT_A_TIME", "ROBOTS", "FrictionChange", "LampMove", "make_body"]
+__all__ = ["ONE_AT_A_TIME", "FrictionChange", "LampMove", "make_body"]
 
 LampMove = tuple[float, str, tuple[float, float, float]]
 """Robot time in seconds, name of the lamp, and its new position (x, y, z in metres)."""

@@ -18,7 +18,7 @@ import tyro
 
 from horde_agent import features
 from horde_agent.features import Features, features_of, shown
-from horde_agent.life import behaviours
+from horde_agent.life import backends, behaviours
 from horde_agent.life.backends import (
     ONE_AT_A_TIME,
     SIMULATED,
@@ -78,7 +78,7 @@ class LearnConfig:
     """Run a robot or replay a recording, and learn predictions; the results go to a new folder.
 
     Attributes:
-        robot: The robot: `critterbot`, or `create2` (an iRobot Create 2 or Roomba 500 to 900).
+        robot: The robot, as in `life.backends`.
         backend: The body: `simulator` (the robot in its pen), `serial` (the robot), `drops` (the
             robot over its on-board driver), `emulated` (the simulator behind the robot's own
             bytes), `replay` (a recorded log), `gymnasium` (any environment, named by `--env`) or a
@@ -156,7 +156,7 @@ class LearnConfig:
         out: New folder for the results.
     """
 
-    robot: Annotated[str, _shown("NAME")] = "critterbot"
+    robot: Annotated[str, _shown("NAME", help=backends.HELP)] = "critterbot"
     backend: Annotated[str, _shown("NAME")] = "simulator"
     env: Annotated[str | None, _shown("ID", "(default: none)")] = None
     wrap: Annotated[str | None, _shown("NAMES", "(default: none)")] = None

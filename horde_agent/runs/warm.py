@@ -33,7 +33,8 @@ from horde_agent.learning.rules import (
     LearnerConfig,
     parse_algorithm,
 )
-from horde_agent.life.bodies import ROBOTS, make_body
+from horde_agent.life.backends import ROBOTS, environment_of
+from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import encoder
 from horde_agent.life.life import Life
@@ -183,9 +184,7 @@ def _step_robots(robot: str) -> None:
     with closing(env):
         env.reset(seed=0)
         env.step(0)
-    vector = gymnasium.make_vec(
-        f"horde_env:{ROBOTS[robot].environments['simulator']}-v0", num_envs=2
-    )
+    vector = gymnasium.make_vec(environment_of(robot, "simulator"), num_envs=2)
     with closing(vector):
         vector.reset(seed=0)
         vector.step(np.zeros(2, dtype=np.int64))
