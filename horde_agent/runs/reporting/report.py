@@ -36,7 +36,6 @@ from horde_agent.toml import read_toml
 
 T = TypeVar("T")
 
-NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
@@ -171,11 +170,9 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
 
 
 def draw_pictures(*files: Any) -> list[str]:
-    """Return the sections with pictures, or a note if matplotlib is not installed."""
-    try:
-        from horde_agent.runs.reporting.pictures import figures
-    except ImportError:  # matplotlib is an extra
-        return [section("", html.notes([NO_PICTURES]))]
+    """Return the sections with pictures."""
+    from horde_agent.runs.reporting.pictures import figures  # takes long to import
+
     return figures(*files)
 
 
