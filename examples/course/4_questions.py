@@ -5,7 +5,7 @@ import sys
 import gymnasium
 import numpy as np
 
-from horde_agent import Horde, Interface, Life, StickyRandom
+from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
 
 NEAR = 0.6  # reflectance ahead above which a wall is touched, nearly
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from horde_agent import Horde, LearnerConfig, Uniform
+from horde_agent import GVF, Channel, Greedy, Horde, LearnerConfig, Uniform
 
 N_PLACES = 11
 LAMP = 8
