@@ -1,4 +1,4 @@
-"""This process: Ctrl-C during its imports, and its memory; Python processes with its import path.
+"""This process: its program's version, Ctrl-C during its imports, its memory; processes with its import path.
 
 The package imports this module first, which then handles Ctrl-C, so it imports little itself.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import cache
 
 COMMAND = "horde"
 MODULE = "horde_agent.cli"
 EXIT_CODE = 130
+DISTRIBUTION = "horde-gvf"
 
 
 def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -22,6 +24,17 @@ def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     code = f"import sys; from {module} import main; sys.exit(main(*sys.argv[1:]))"
     return [sys.executable, "-P", "-c", code, *words], {**os.environ, "PYTHONPATH": path}
+
+
+@cache
+def own_version() -> str:
+    """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def resident_bytes() -> int:

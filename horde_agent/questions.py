@@ -13,14 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from horde_agent.gvf import GVF, Channel, Reward, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
-from horde_agent.refusals import real_number, whole_number
+from horde_agent.record.kinds import QUESTIONS
+from horde_agent.refusals import BadInput, real_number, whole_number
 from horde_agent.tiles import check_keys
 from horde_agent.toml import read_toml
-from horde_agent.types import RNGLike, generator
+from horde_agent.types import generator
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
@@ -162,7 +165,7 @@ def nexting(
 
 
 def policies(
-    interface: Interface, rng: RNGLike, n: int = 1_000, lam: float = PAPER_LAMBDA
+    interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA
 ) -> list[GVF]:
     """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
@@ -171,8 +174,7 @@ def policies(
     6).
 
     Raises:
-        ValueError: If `n` is not a whole number of at least 1, or `rng` is not what
-            `numpy.random.default_rng` takes.
+        ValueError: If `n` is not a whole number of at least 1, or `rng` not a Generator.
     """
     n = whole_number("n", n, 1)
     rng = generator(rng)
@@ -354,7 +356,9 @@ def feeding_back(path: str | Path, interface: Interface, questions: Sequence[GVF
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        table = read_toml(path)
+        table = QUESTIONS.read_table(read_toml(path), path)
+    except BadInput:
+        raise
     except OSError as error:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -24,15 +25,17 @@ from examples.reproduce.experiment import Cell, ExperimentContext, Result, Scale
 from examples.reproduce.page import write_page
 from horde_agent.life.bodies import ONE_AT_A_TIME
 from horde_agent.life.counts import duration
+from horde_agent.processes import own_version
 from horde_agent.refusals import BadInput, check_one_of, one_line
 from horde_agent.runs.config import is_file
 from horde_agent.runs.storage.files import writable, write_json
-from horde_agent.runs.storage.versions import own_version, versions
+from horde_agent.runs.storage.versions import versions
 
 PROGRAM = "python -m examples.reproduce"
 BACKENDS = ("simulator", "serial", "drops", "emulated")
 DEFAULT_SEEDS = {"quick": 1, "paper": 3}
 """Number of seeds at each scale."""
+NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"
 
 
 def run(config: ReproduceConfig) -> Path:
@@ -45,6 +48,8 @@ def run(config: ReproduceConfig) -> Path:
     """
     context = _study(config)
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BadInput(NO_FIGURES)
     _claim_folder(context)
     for name in names:
         if _finished_result(context.out, name) is not None:

@@ -1,4 +1,4 @@
-"""The command `horde`: learn, resume, report, evaluate, doctor, export, warm, bench, watch, columns, features.
+"""The command `horde`: learn, resume, report, evaluate, doctor, upgrade, export, warm, bench, watch, columns, features.
 
 Exit codes: 0 done; 1 the robot was lost or the disk is full; 2 bad input, nothing was written; 128
 + the signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP) after a signal, also if the run then ended in
@@ -34,6 +34,7 @@ from horde_agent.cli.settings import (
     FeaturesConfig,
     ReportConfig,
     ResumeConfig,
+    UpgradeConfig,
     WarmConfig,
 )
 from horde_agent.judging.command import EvaluateConfig
@@ -101,7 +102,7 @@ def _complain(program: str, message: str, code: int) -> int:
 def _run(words: list[str], signals: SignalHandler) -> None:
     """Run the command in words; a --config file gives `learn` the defaults that flags override."""
     if words == ["--version"]:
-        from horde_agent.runs.storage.versions import own_version
+        from horde_agent.processes import own_version
 
         print(own_version())
         return
@@ -169,6 +170,29 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
     damaged = [finding.what for finding in findings if finding.state == "DAMAGED"]
     if damaged:
         raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
+
+
+def _upgrade(command: UpgradeConfig, _: SignalHandler) -> None:
+    refuse_no_run(command.run)
+    from horde_agent.runs.storage.upgrade import upgrade
+
+    def say(sentence: str) -> None:
+        print(f"{sentence}.", file=sys.stderr)
+
+    try:
+        with user_errors():
+            files = upgrade(command.run, say)
+    except BadInput as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
+            raise Fault(
+                f"{command.run} cannot be upgraded ({os.strerror(cause.errno)}); it is as it was."
+            ) from error
+        raise
+    if not files:
+        print(f"{command.run} has the formats of this version")
+    for file in files:
+        print(f"upgraded {file}")
 
 
 def _columns(command: ColumnsConfig, _: SignalHandler) -> None:
@@ -252,6 +276,7 @@ _COMMANDS: dict[str, tuple[type, Callable[[Any, SignalHandler], None]]] = {
     "report": (ReportConfig, _report),
     "resume": (ResumeConfig, _resume),
     "doctor": (DoctorConfig, _doctor),
+    "upgrade": (UpgradeConfig, _upgrade),
     "export": (ExportConfig, _export),
     "bench": (BenchConfig, _bench),
     "warm": (WarmConfig, _warm),

@@ -40,6 +40,19 @@ class DoctorConfig:
     run: tyro.conf.Positional[Path]
 
 
+@dataclass(frozen=True)
+class UpgradeConfig:
+    """Write a run's older files in the formats of this version, all at once; nothing else changes.
+
+    No command needs it: each reads older files as they are. An older version cannot read the result.
+
+    Attributes:
+        run: The run's folder.
+    """
+
+    run: tyro.conf.Positional[Path]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
     """Export a run's recording, or its curves for TensorBoard.

@@ -10,9 +10,9 @@ from rich.table import Table as TerminalTable
 
 from horde_agent import html
 from horde_agent.judging.recorded import RecordedData
+from horde_agent.processes import own_version
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.files import finite, write_json, write_whole
-from horde_agent.runs.storage.versions import own_version
 from horde_agent.scoring.judgement import (
     BEHAVIOUR,
     BIASED,
@@ -25,6 +25,7 @@ from horde_agent.scoring.verdict import ENOUGH
 
 RESULT = "result.json"
 REPORT = "report.html"
+NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then judge the policies again."
 
 EXPLANATIONS = (
     "A value is the mean return of an episode under the policy. Importance sampling weights each "
@@ -166,9 +167,11 @@ def _section(evaluation: Evaluation, judgement: Judgement) -> str:
 
 
 def _picture(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
-    """Return the values and intervals as an image."""
-    from horde_agent.runs.reporting.pictures import interval_picture  # takes long to import
-
+    """Return the values and intervals as an image, or a note if matplotlib is not installed."""
+    try:
+        from horde_agent.runs.reporting.pictures import interval_picture
+    except ImportError:  # matplotlib is an extra
+        return html.notes([NO_PICTURES])
     by_name = {_short_label(line.estimator): line for line in lines}
     return html.image(
         html.png(interval_picture(by_name, BEHAVIOUR, behaviour)), "values and intervals"

@@ -92,10 +92,9 @@ SCRATCH = "scratch"
 
 ARRAYS: dict[str, Field] = {
     **dict.fromkeys(("policy", "trace_group", "cumulant", "outcome"), Field(LAYOUT)),
-    **dict.fromkeys(
-        ("demon", "start", "flush_group", "first_block", "only_policy"),
-        Field(LAYOUT, is_saved=False),
-    ),
+    # So that a reader of the weights needs no rule of the assignment
+    **dict.fromkeys(("demon", "start"), Field(LAYOUT)),
+    **dict.fromkeys(("flush_group", "first_block", "only_policy"), Field(LAYOUT, is_saved=False)),
     # Rows in use are saved
     **dict.fromkeys(("theta", "w", "m", "average"), Field(ROW, diverged=0.0, is_saved=False)),
     **dict.fromkeys(("c", "factor"), Field(RING, diverged=0.0, of_stream=True)),

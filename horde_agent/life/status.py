@@ -33,11 +33,10 @@ from horde_agent.life.life import Life, LifeHooks, StepEvent
 from horde_agent.life.observers import sound_demons
 from horde_agent.policies import Behaviour
 from horde_agent.questions import question_columns, variance_questions
+from horde_agent.record.kinds import LIVE
 from horde_agent.types import Integers
 
 FOLDER = "live"
-FORMAT = "horde-live"
-VERSION = 1
 NOW_EVERY_S = 0.2
 DEMONS_EVERY_S = 2.0
 MEASURES_EVERY_S = 5.0
@@ -156,8 +155,7 @@ class LiveStatusWriter(LifeHooks):
         self._is_stale = False
         self._measures_at = self._demons_at = -math.inf
         facts = {
-            "format": FORMAT,
-            "version": VERSION,
+            **LIVE.stamp(),
             "channels": [channel._asdict() for channel in self._interface.channels],
             "actions": list(self._interface.actions),
             "period_s": self._interface.period_s,

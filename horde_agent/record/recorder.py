@@ -22,7 +22,6 @@ from horde_agent.record.dtype import CLOCK_FIELDS, Flag, Phase, Row, row_dtype
 from horde_agent.record.rows import FORMAT, Stream, read_in_parts
 from horde_agent.record.segments import (
     CRC_BYTES,
-    FORMAT_VERSION,
     KEYS_OF_FILE,
     RecordLost,
     Segment,
@@ -92,8 +91,7 @@ class Recorder:
         self._path = path
         self._dtype = row_dtype(n_inputs, (header or {}).get("robots", 1))
         self.header = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
+            **FORMAT.stamp(),
             "dtype": self._dtype.descr,
             **(header or {}),
         }
@@ -248,10 +246,12 @@ class Recorder:
             self._first_step = int(segment.records["step"][0])
         else:
             self._first_step = 0
-        cut(path, int(segment.header["offset"]) + n * segment.records.itemsize)
+        cut(path, int(segment.header["offset"]) + n * segment.itemsize)
         sync_folder(path.parent)
         self._file = path.open("rb+", buffering=0)
         self._file.seek(0, 2)
+        if segment.is_old:
+            self._begin_part()
 
     def _keep_writing(self) -> None:
         while not self._wake.wait(FLUSH_S):

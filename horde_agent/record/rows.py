@@ -25,6 +25,7 @@ from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from horde_agent.record.dtype import Flag, row_dtype
+from horde_agent.record.kinds import LIFE
 from horde_agent.record.segments import (
     Segment,
     newest_files,
@@ -33,7 +34,7 @@ from horde_agent.record.segments import (
     started_files,
 )
 
-FORMAT = "horde-life"
+FORMAT = LIFE
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 

@@ -23,10 +23,11 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-FORMAT_VERSION = 1
+from horde_agent.record.kinds import STAMP, Content, Kind
+
 CRC = "crc"
 CRC_BYTES = 4
-KEYS_OF_FILE = ("format", "version", "dtype", "offset", "first", CRC)
+KEYS_OF_FILE = (*STAMP, "dtype", "offset", "first", CRC)
 """Keys of a header that describe its file, not what was recorded."""
 _ALIGNMENT = 64
 _LONGEST_HEADER = 1 << 24
@@ -48,14 +49,27 @@ class HeaderDamaged(ValueError):
 
 
 class Segment(NamedTuple):
-    """One file, as it lies on the disk."""
+    """One file, in the present format.
 
-    path: Path  # the file
-    header: dict[str, Any]  # its first line, decoded
-    records: Records  # all whole records, sound or not, in their order
-    is_sound: NDArray[np.bool_]  # which of them match their CRC, shape (n_records,)
-    n_torn: int  # bytes of an unfinished last record
-    first: int  # number of the first of these records in the life
+    Attributes:
+        path: The file.
+        header: Its first line, decoded.
+        records: All whole records, sound or not, in their order.
+        is_sound: Which of them match their CRC, shape (n_records,).
+        n_torn: Bytes of an unfinished last record.
+        first: Number of the first of these records in the life.
+        itemsize: Bytes of a record in the file.
+        is_old: Whether the file has an older format: no record may be appended to it.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    records: Records
+    is_sound: NDArray[np.bool_]
+    n_torn: int
+    first: int
+    itemsize: int
+    is_old: bool
 
     @property
     def n_whole(self) -> int:
@@ -81,7 +95,7 @@ class Segment(NamedTuple):
                 "CRC-32 that was written with them, and are left out"
             )
         if n_left or self.n_torn:
-            n_bytes = n_left * self.records.itemsize + self.n_torn
+            n_bytes = n_left * self.itemsize + self.n_torn
             where = "its end is damaged, though a further file follows"
             if is_last:
                 where = "its end was torn off"
@@ -123,14 +137,14 @@ def _checksums(records: Records) -> NDArray[np.uint32]:
     return np.fromiter(map(crc32, data[:, :-CRC_BYTES]), np.uint32, len(records))
 
 
-def read_segment(path: Path, kind: str, since: int = 0) -> Segment:
+def read_segment(path: Path, kind: Kind, since: int = 0) -> Segment:
     """Read one file of records from record number `since` of the life on; raise ValueError if it holds others."""
     (segment,) = read_pieces(path, kind, n_bytes=None, since=since)
     return segment
 
 
 def read_pieces(
-    path: Path, kind: str, n_bytes: int | None = PIECE_BYTES, since: int = 0
+    path: Path, kind: Kind, n_bytes: int | None = PIECE_BYTES, since: int = 0
 ) -> Iterator[Segment]:
     """Yield one file of records in pieces of about `n_bytes`, all at once when None, each as a segment; at least one.
 
@@ -139,7 +153,9 @@ def read_pieces(
     holds no records of the format `kind`.
     """
     with path.open("rb") as file:
-        header, dtype = _header_of(file, path, kind)
+        line = _first_line(file, path, kind)
+        header = line.header
+        dtype = line.dtype
         n_records, n_torn = divmod(file.seek(0, 2) - header["offset"], dtype.itemsize)
         n_before = int(header.get("first", 0))
         n_skipped = min(max(since - n_before, 0), n_records)
@@ -152,41 +168,67 @@ def read_pieces(
             records = np.fromfile(file, dtype=dtype, count=min(at_once, n_records - first))
             is_last = first + at_once >= n_records
             number = n_before + n_skipped + first
+            is_sound = records[CRC] == _checksums(records)
+            content = line.read(kind, records)
+            n_torn_here = 0
+            if is_last:
+                n_torn_here = n_torn
             yield Segment(
-                path,
-                header,
-                records,
-                records[CRC] == _checksums(records),
-                n_torn if is_last else 0,
-                number,
+                path=path,
+                header=content.head,
+                records=content.body,
+                is_sound=is_sound,
+                n_torn=n_torn_here,
+                first=number,
+                itemsize=dtype.itemsize,
+                is_old=line.version < kind.version,
             )
 
 
-def _header_of(file: BinaryIO, path: Path, kind: str) -> tuple[dict[str, Any], np.dtype[Any]]:
-    """Return a file's line and the type of its records.
+class _FirstLine(NamedTuple):
+    """The first line of a file of records.
+
+    Attributes:
+        header: As it is in the file.
+        dtype: Of the records in the file.
+        version: Of their format.
+    """
+
+    header: dict[str, Any]
+    dtype: np.dtype[Any]
+    version: int
+
+    def read(self, kind: Kind, records: Records) -> Content:
+        """Return header and records, shape (n_records,), in the present format."""
+        if self.version == kind.version:
+            return Content(self.header, records)
+        header, converted = kind.read(self.version, Content(dict(self.header), records))
+        as_now = {"version": kind.version, "dtype": converted.dtype.descr}
+        return Content({**header, **as_now}, converted)
+
+
+def _first_line(file: BinaryIO, path: Path, kind: Kind) -> _FirstLine:
+    """Return the first line of a file.
 
     Raises:
         HeaderDamaged: If the line does not match its CRC-32.
-        ValueError: If the file holds no records of this kind and version.
+        NewerFormat: If the file has a newer format.
+        ValueError: If it holds no records of this kind.
     """
     line = file.readline(_LONGEST_HEADER)
     header = _decode_header(line)
-    if header.get(CRC) != _checksum_of(header) and not _is_of_version_without_sum(header, kind):
-        fault = f"{path.name} does not contain records of the format {kind}, or its first line is damaged"
-        if kind.encode() in line:
+    if header.get(CRC) != _checksum_of(header):
+        fault = f"{path.name} does not contain records of the format {kind.name}, or its first line is damaged"
+        if kind.name.encode() in line:
             fault = f"the first line of {path.name} is damaged: it does not have the CRC-32 that was written in it"
         raise HeaderDamaged(f"{fault}; `horde doctor` writes the first line of a run's file again")
-    if header.get("format") != kind:
-        raise ValueError(f"{path.name} does not contain records of the format {kind}")
-    if header.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{path.name} has version {header.get('version')} of the format {kind}, expected {FORMAT_VERSION}: read "
-            "it with the version of horde-gvf that wrote it"
-        )
+    if header.get("format") != kind.name:
+        raise ValueError(f"{path.name} does not contain records of the format {kind.name}")
+    version = kind.version_of(header, path.name)
     dtype = dtype_of(header)
     if (dtype.names or ())[-1:] != (CRC,) or dtype[CRC] != np.uint32:
         raise ValueError(f"{path.name} does not end its records with a {CRC} of 32 bits")
-    return header, dtype
+    return _FirstLine(header, dtype, version)
 
 
 def dtype_of(header: Mapping[str, Any]) -> np.dtype[Any]:
@@ -195,12 +237,6 @@ def dtype_of(header: Mapping[str, Any]) -> np.dtype[Any]:
         tuple(tuple(x) if isinstance(x, list) else x for x in field) for field in header["dtype"]
     ]
     return np.dtype(fields)
-
-
-def _is_of_version_without_sum(header: dict[str, Any], kind: str) -> bool:
-    """Return whether a line is one of another version of the format, without a CRC-32."""
-    is_other = header.get("version") != FORMAT_VERSION
-    return CRC not in header and header.get("format") == kind and is_other
 
 
 def is_sealed(text: bytes) -> bool:
@@ -226,10 +262,24 @@ def corrected(data: bytes, is_right: Callable[[bytes], bool]) -> bytes | None:
     return None
 
 
-def read_header(path: Path, kind: str) -> dict[str, Any]:
+def stored_header(path: Path, kind: Kind) -> dict[str, Any]:
+    """Return the line of a file of records as it is there, of any format; raise as `read_header`."""
+    with path.open("rb") as file:
+        return _first_line(file, path, kind).header
+
+
+def read_header(path: Path, kind: Kind) -> dict[str, Any]:
     """Return the line of a file of records; raise ValueError if it holds no records of this kind."""
     with path.open("rb") as file:
-        return _header_of(file, path, kind)[0]
+        line = _first_line(file, path, kind)
+    return line.read(kind, np.zeros(0, line.dtype)).head
+
+
+def in_present_format(header: dict[str, Any], kind: Kind) -> dict[str, Any]:
+    """Return the line of a file of records of any format, as `read_header` does; raise NewerFormat if it is newer."""
+    dtype = dtype_of(header)
+    line = _FirstLine(header, dtype, kind.version_of(header, "a recording"))
+    return line.read(kind, np.zeros(0, dtype)).head
 
 
 def started_files(path: Path) -> list[Path]:
@@ -249,7 +299,7 @@ def _is_started(path: Path) -> bool:
     return len(line) >= int(_decode_header(line).get("offset", _LONGEST_HEADER))
 
 
-def newest_files(path: Path, kind: str, number: int) -> tuple[list[Path], int]:
+def newest_files(path: Path, kind: Kind, number: int) -> tuple[list[Path], int]:
     """Return the newest files of a record, from that which holds record number `number` on, and `number`.
 
     A negative number counts from the end, and is replaced. Older files are not read. Raise
@@ -266,13 +316,13 @@ def newest_files(path: Path, kind: str, number: int) -> tuple[list[Path], int]:
     return newest, number
 
 
-def record_numbers(file: Path, kind: str) -> range:
+def record_numbers(file: Path, kind: Kind) -> range:
     """Return the numbers, in the life, of the whole records in a file; raise as `read_header`."""
     with file.open("rb") as opened:
-        header, dtype = _header_of(opened, file, kind)
-        n_bytes = opened.seek(0, 2) - int(header["offset"])
-    first = int(header.get("first", 0))
-    return range(first, first + max(n_bytes, 0) // dtype.itemsize)
+        line = _first_line(opened, file, kind)
+        n_bytes = opened.seek(0, 2) - int(line.header["offset"])
+    first = int(line.header.get("first", 0))
+    return range(first, first + max(n_bytes, 0) // line.dtype.itemsize)
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:

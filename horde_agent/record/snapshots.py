@@ -28,11 +28,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.record.kinds import SNAPSHOT, Content, NewerFormat
 from horde_agent.record.segments import RecordLost, sync_folder, write_all
 from horde_agent.saving import State
 
-FORMAT = "horde-snapshot"
-FORMAT_VERSION = 1
 KEPT = 2
 SMALL_BYTES = 1 << 16
 _MANIFEST = "manifest.json"
@@ -47,12 +46,8 @@ class SnapshotDamaged(ValueError):
     """A snapshot is damaged; the message names the file."""
 
 
-class SnapshotOfAnother(ValueError):
-    """A snapshot has another format version; it is not damaged."""
-
-
 class Snapshot(NamedTuple):
-    """A snapshot that was read."""
+    """A snapshot that was read, in the present format."""
 
     path: Path  # its folder
     state: State  # see `Life.state`
@@ -68,14 +63,19 @@ def processor() -> str:
 
 def identity() -> dict[str, str]:
     """Return the versions and the processor, on which the rounding of sums depends."""
-    return {"numba": numba.__version__, "numpy": np.__version__, "processor": processor()}
+    return {
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "processor": processor(),
+    }
 
 
 def write(folder: Path, step: int, state: State, facts: Mapping[str, Any]) -> Path:
     """Write a snapshot into a folder, remove incomplete ones, and return its own folder; `prune` removes older ones.
 
     The state has arrays of numbers or texts, of any shape and layout; facts are JSON types, for the
-    manifest.
+    manifest, which adds the `identity` of this process unless they have one.
 
     Raises:
         RecordLost: If it cannot be written; its files are removed, and earlier snapshots stay.
@@ -94,9 +94,8 @@ def write(folder: Path, step: int, state: State, facts: Mapping[str, Any]) -> Pa
             remove_unfinished(left)
         part.mkdir()
         manifest = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "facts": {"step": step, **facts, **identity()},
+            **SNAPSHOT.stamp(),
+            "facts": {"step": step, **identity(), **facts},
         }
         text = json.dumps(manifest | _write_arrays(part, state), indent=1).encode()
         write_file(part / _MANIFEST, text)
@@ -119,8 +118,7 @@ def prune(newest: Path, check: Callable[[Path], object], *, kept: int = KEPT) ->
 
     Args:
         newest: The snapshot that was just written.
-        check: Raises SnapshotDamaged or SnapshotOfAnother for a snapshot that no run can be resumed
-            from.
+        check: Raises SnapshotDamaged or NewerFormat for a snapshot that no run can be resumed from.
         kept: Number of snapshots.
     """
     remove_after(newest.parent, int(newest.name))
@@ -133,7 +131,7 @@ def prune(newest: Path, check: Callable[[Path], object], *, kept: int = KEPT) ->
             if path != newest:
                 check(path)
             n_sound += 1
-        except (SnapshotDamaged, SnapshotOfAnother) as error:
+        except (SnapshotDamaged, NewerFormat) as error:
             _log.warning("%s; the snapshot before it is kept", error)
 
 
@@ -234,7 +232,18 @@ def read(path: Path) -> Snapshot:
         else:
             array = np.zeros(n, dtype)
         state[place["name"]] = array.reshape(shape).copy()
-    return Snapshot(path, state, manifest["facts"])
+    content = _in_present_format(manifest, state)
+    return Snapshot(path, state=content.body, facts=content.head)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the facts of a snapshot, without reading its arrays; raise as `read_manifest`."""
+    return _in_present_format(read_manifest(path), {}).head
+
+
+def _in_present_format(manifest: dict[str, Any], state: State) -> Content:
+    """Return the facts and the state of a snapshot in the present format."""
+    return SNAPSHOT.read(manifest["version"], Content(manifest["facts"], state))
 
 
 def _map(path: Path) -> NDArray[Any]:
@@ -252,7 +261,7 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a snapshot; raise SnapshotDamaged, or SnapshotOfAnother for another version."""
+    """Return the manifest of a snapshot, as it was written; raise SnapshotDamaged, or NewerFormat if it is newer."""
     try:
         text = (path / _MANIFEST).read_bytes()
         check = (path / _CHECK).read_bytes()
@@ -263,12 +272,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path / _MANIFEST} or {_CHECK} is damaged: the one does not have the other's SHA-256"
         )
     manifest: dict[str, Any] = json.loads(text)
-    if manifest["format"] != FORMAT or manifest["version"] != FORMAT_VERSION:
-        raise SnapshotOfAnother(
-            f"{path} has format {manifest['format']} {manifest['version']}, expected {FORMAT} {FORMAT_VERSION}: resume "
-            f"it with version {manifest.get('facts', {}).get('version')}, which wrote it, or learn again from its "
-            f"recording: horde learn --backend replay --log {path.parent.parent}"
-        )
+    SNAPSHOT.version_of(manifest, path)
     return manifest
 
 

@@ -416,23 +416,40 @@ def excursion_config(config: LearnConfig) -> ExcursionConfig:
     )
 
 
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the tables and values of a settings file, unchecked; those of a run's, of any format, without its stamp.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is not TOML, or has a newer format.
+    """
+    table = read_toml(path)
+    if "format" in table:  # of a run
+        from horde_agent.record.kinds import SETTINGS  # here, because it imports NumPy
+
+        return SETTINGS.read_table(table, path)
+    return table
+
+
 def read_config(path: Path) -> LearnConfig:
     """Read settings from a TOML file; missing settings keep their defaults.
 
-    In a run's `config.toml`, tables (versions), `out` and `config` are ignored. Raise BadInput if the
-    file is missing, is not TOML, or has an unknown or wrongly typed setting.
+    In a run's `config.toml`, of any format, tables (versions), `out` and `config` are ignored. Raise
+    BadInput if the file is missing, is not TOML, has a newer format, or an unknown or wrongly typed
+    setting.
     """
     try:
-        table = read_toml(path)
+        settings = read_settings(path)
     except FileNotFoundError:
         raise BadInput(f"there is no config file {path}") from None
+    except BadInput:
+        raise
     except OSError as error:
         raise BadInput(f"the config file {path} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise BadInput(f"the config file {path} cannot be read: {error}") from error
-    settings = dict(table)
-    if "versions" in table:  # of a run
-        for name, value in table.items():
+    if "versions" in settings:  # of a run
+        for name, value in list(settings.items()):
             if name in ("out", "config") or isinstance(value, dict):
                 del settings[name]
     types = {name: kind for name, kind in get_type_hints(LearnConfig).items() if name != "config"}
@@ -447,7 +464,7 @@ def read_config(path: Path) -> LearnConfig:
 
 
 def refuse_no_run(path: Path) -> None:
-    """Raise BadInput if the path is not the folder of a run."""
+    """Raise BadInput if the path is not the folder of a run, or one of a newer program."""
     example = "name the folder of a run, for example runs/simulator-1"
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
@@ -463,6 +480,9 @@ def refuse_no_run(path: Path) -> None:
         raise BadInput(f"{path} is a file, not a folder; {example}")
     if not has_run:
         raise BadInput(f"{path} contains no run: it has neither config.toml nor log/; {example}")
+    from horde_agent.record.stamps import refuse_newer  # here, because it imports NumPy
+
+    refuse_newer(path)
 
 
 def is_life(path: Path | None) -> bool:

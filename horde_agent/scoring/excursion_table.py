@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from horde_agent.record import kinds
 from horde_agent.record.segments import (
     CRC,
-    FORMAT_VERSION,
     RecordLost,
     Records,
     append,
@@ -46,7 +46,7 @@ from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.scoring.returns import PolicyUnderTest
 from horde_agent.types import Floats, Integers
 
-FORMAT = "horde-excursions"
+FORMAT = kinds.EXCURSIONS
 VALUES = ("prediction", "return", "remainder", "share", "persistence")
 """Fields of a record with a number for each demon of its policy."""
 REMOVED = -1
@@ -229,8 +229,11 @@ class ExcursionTable:
         n_kept = min(n_written, len(is_sound))
         for later in record_files(self._path)[self._n_parts :]:
             later.unlink()
-        cut(path, int(pieces[0].header["offset"]) + n_kept * self._dtype.itemsize)
+        cut(path, int(pieces[0].header["offset"]) + n_kept * pieces[0].itemsize)
         self._n_in_part = n_kept + len(records)
+        if pieces[0].is_old:
+            self._begin_part(np.arange(self.n_demons))
+            self._n_in_part = len(records)
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -369,8 +372,7 @@ def _header(
         for p in policies
     ]
     header = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
+        **FORMAT.stamp(),
         "dtype": dtype.descr,
         "n_demons": n_demons,
     }

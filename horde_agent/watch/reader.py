@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.life.flags import are_followed
-from horde_agent.life.status import CURVE_COLUMNS, FOLDER, FORMAT, VERSION, checksum_of
+from horde_agent.life.status import CURVE_COLUMNS, FOLDER, checksum_of
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
+from horde_agent.record.kinds import LIVE, Content
 from horde_agent.refusals import BadInput, did_you_mean, imported
 from horde_agent.runs.config import refuse_no_run, time_name
 from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
@@ -366,9 +367,7 @@ class RunReader:
 @lru_cache(maxsize=2)
 def _facts(path: Path, changed: int) -> Table:  # noqa: ARG001  read again after the file has changed
     facts: Table = json.loads(path.read_text(encoding="utf-8"))
-    if (facts.get("format"), facts.get("version")) != (FORMAT, VERSION):
-        raise BadInput(f"{path} is of another version than this program ({FORMAT} {VERSION})")
-    return facts
+    return LIVE.read(LIVE.version_of(facts, path), Content(facts)).head
 
 
 @lru_cache(maxsize=6)

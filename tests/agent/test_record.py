@@ -27,7 +27,8 @@ from horde_agent.record import (
     rows_in,
 )
 from horde_agent.record import recorder as recorder_module
-from horde_agent.record.segments import read_segment, record_files
+from horde_agent.record.kinds import LIFE
+from horde_agent.record.segments import encode_header, read_segment, record_files
 from tests.agent.commands import files_of_at_most, flip
 
 N_INPUTS = 4
@@ -60,7 +61,7 @@ def damage(path: Path, rng: np.random.Generator) -> list[int]:
     size = row_dtype(N_INPUTS).itemsize
     same = []
     for file in record_files(path):
-        header = read_segment(file, "horde-life").header
+        header = read_segment(file, LIFE).header
         content = file.read_bytes()
         if rng.random() < 0.1 and file != path:
             file.unlink()
@@ -164,7 +165,7 @@ def test_a_record_that_was_killed_and_resumed_is_the_same_to_the_byte(
     assert closed
     for end in [*rng.integers(1, 50, 4).tolist(), 50]:
         last = record_files(path / "life.rec")[-1]
-        segment = read_segment(last, "horde-life")
+        segment = read_segment(last, LIFE)
         torn = 0
         if rng.random() < 0.7:
             torn = int(rng.integers(len(segment.records) * size + 1))
@@ -202,12 +203,12 @@ def test_a_recording_continues_in_another_file_after_a_time_or_size(
     path = tmp_path / "life.rec"
     write(path, 70, **settings)
     assert [file.name for file in record_files(path)] == ["life.rec", "life-2.rec", "life-3.rec"]
-    assert [len(read_segment(file, "horde-life").records) for file in record_files(path)] == [
+    assert [len(read_segment(file, LIFE).records) for file in record_files(path)] == [
         30,
         30,
         10,
     ]
-    assert read_segment(record_files(path)[2], "horde-life").header["first"] == 60
+    assert read_segment(record_files(path)[2], LIFE).header["first"] == 60
     assert read(path).rows["step"].tolist() == list(range(70))
 
 
@@ -346,11 +347,10 @@ def test_a_simulation_repeats_the_rows_from_a_damaged_one_on(
     damaged = path
     if segment_s == 1.0:
         damaged = record_files(path)[1]
-    first = int(read_segment(damaged, "horde-life").header["first"])
+    first = int(read_segment(damaged, LIFE).header["first"])
     flip(
         damaged,
-        read_segment(damaged, "horde-life").header["offset"]
-        + (15 - first) * row_dtype(N_INPUTS).itemsize,
+        read_segment(damaged, LIFE).header["offset"] + (15 - first) * row_dtype(N_INPUTS).itemsize,
     )
     with Recorder.resume(path, 10, is_redone=True) as recorder:
         assert recorder.since.rows["step"].tolist() == list(range(10, 15))
@@ -422,12 +422,12 @@ def test_an_existing_record_is_never_overwritten(tmp_path: Path) -> None:
             for content in ("", '{"format": "something else"}\n', "[1, 2]\n")
         ),
         (
-            '{"format": "horde-life", "version": 2}\n',
-            "version 2 of the format horde-life, expected 1: read it with",
+            encode_header({"format": "horde-life", "version": 2, "program": "8.3"}).decode(),
+            "version 2 of the format horde-life, and .* up to 1: install .* 8.3",
         ),
     ],
 )
-def test_a_file_that_is_no_record_or_one_of_another_version_is_refused(
+def test_a_file_that_is_no_record_or_one_of_a_newer_version_is_refused(
     tmp_path: Path, content: str, words: str
 ) -> None:
     (tmp_path / "other").write_text(content)

@@ -128,7 +128,7 @@ BEFORE_A_BODY = [
     Case("export run --to lerobot", "there are neither tables nor a log in it", without_log),
     Case("export run --out run/config.toml", "--out run/config.toml is a file; name a folder"),
     Case("watch run --port 70000", "--port must be from 0 to 65535"),
-    Case("watch run", "of another version", with_page_of_another_version),
+    Case("watch run", "version 99 of the format horde-live", with_page_of_another_version),
     Case("bench --only w3", "there is no section 'w3'"),
     Case("bench --quick --only tile --out run/config.toml/a", "Not a directory"),
 ]

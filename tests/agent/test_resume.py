@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from horde_agent.processes import own_version
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from horde_agent.runs.storage.versions import own_version
 from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import ROWS, differences, lived_with_kills

@@ -429,8 +429,7 @@ def test_the_extent_of_a_recording_ends_at_its_last_sound_row(folder: RunFolder)
 
 def of_another_version(run: Path) -> None:
     with edited_manifest(next(snapshots.found(run / "checkpoint"))) as manifest:
-        manifest["version"] = 8
-        manifest["facts"]["version"] = "7.1"
+        manifest |= {"version": 8, "program": "7.1"}
 
 
 def with_another_step_size(run: Path) -> None:
@@ -462,11 +461,7 @@ def find_place(folder: RunFolder, steps: int | None) -> None:
         (
             of_another_version,
             1300,
-            [
-                "horde-snapshot 8",
-                "resume it with version 7.1",
-                "horde learn --backend replay --log run",
-            ],
+            ["version 8 of the format horde-snapshot", "install the version that wrote it, 7.1,"],
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 `snapshot_names.txt` lists the arrays of a small life, each with its kind and number of dimensions.
 If a change of the program changes this list, earlier snapshots cannot be resumed: after a release,
-increase `record.snapshots.FORMAT_VERSION`. Then write the list again: `python -m
+append a reader of them to `record.kinds.SNAPSHOT`. Then write the list again: `python -m
 tests.agent.test_snapshots`.
 """
 
@@ -27,11 +27,11 @@ import pytest
 
 from horde_agent import cli
 from horde_agent.life.life import Life
+from horde_agent.processes import own_version
 from horde_agent.record import Phase, RecordLost, read, snapshots
 from horde_agent.record.snapshots import SMALL_BYTES, SnapshotDamaged
 from horde_agent.runs.storage import snapshot_writer as keeping
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from horde_agent.runs.storage.versions import own_version
 from tests.agent.commands import edited_manifest, summary_of, toy
 from tests.facts import states
 

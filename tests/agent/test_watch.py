@@ -568,7 +568,7 @@ def test_an_address_that_cannot_be_is_refused(
 def test_a_feed_of_another_version_is_refused(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     write_json(copy / "live" / "facts.json", {"format": "horde-live", "version": 99})
-    with pytest.raises(BadInput, match=r"facts\.json is of another version than this program"):
+    with pytest.raises(BadInput, match=r"facts\.json has version 99 of the format horde-live"):
         RunReader(copy).facts()
 
 

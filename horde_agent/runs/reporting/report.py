@@ -21,7 +21,7 @@ from horde_agent.html import section
 from horde_agent.life.counts import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput, one_line
-from horde_agent.runs.config import refuse_no_run, time_name
+from horde_agent.runs.config import read_settings, refuse_no_run, time_name
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
@@ -32,10 +32,10 @@ from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
 from horde_agent.scoring.returns import MOST_REPEATED
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
-from horde_agent.toml import read_toml
 
 T = TypeVar("T")
 
+NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
@@ -56,7 +56,7 @@ def write_report(path: Path) -> Path:
     if folder.missing_tables():
         _learn_again(folder, noted)
     summary = _summary(folder)
-    config = noted.read(folder.config, read_toml) or {}
+    config = noted.read(folder.config, read_settings) or {}
     details = noted.read(folder.details, read_json) or {}
     questions = noted.read(folder.questions, read_questions)
     stream = noted.read(folder.life, _read_stream)
@@ -170,9 +170,11 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
 
 
 def draw_pictures(*files: Any) -> list[str]:
-    """Return the sections with pictures."""
-    from horde_agent.runs.reporting.pictures import figures  # takes long to import
-
+    """Return the sections with pictures, or a note if matplotlib is not installed."""
+    try:
+        from horde_agent.runs.reporting.pictures import figures
+    except ImportError:  # matplotlib is an extra
+        return [section("", html.notes([NO_PICTURES]))]
     return figures(*files)
 
 

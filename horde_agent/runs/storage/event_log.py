@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from horde_agent.record.kinds import EVENTS, STAMP, Content
 from horde_agent.record.segments import is_sealed
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.files import unwritable
@@ -34,11 +35,14 @@ class RecordedEvents(NamedTuple):
 
     @classmethod
     def of(cls, name: str, content: bytes) -> RecordedEvents:
-        """Return the events in the content of a file."""
+        """Return the events in the content of a file; raise NewerFormat if one has a newer format."""
         recorded = cls(name, events=[], damaged=[])
         for number, line in enumerate(content.splitlines(), 1):
             if is_sealed(line):
-                recorded.events.append(json.loads(line))
+                event = json.loads(line)
+                version = EVENTS.version_of(event, name)
+                stored = Content({key: event[key] for key in event if key not in STAMP})
+                recorded.events.append(EVENTS.read(version, stored).head)
             else:
                 recorded.damaged.append(number)
         return recorded
@@ -79,6 +83,16 @@ class RecordedEvents(NamedTuple):
         return datetime.fromtimestamp(0, UTC)
 
 
+def encode_event(event: Mapping[str, Any]) -> str:
+    """Return an event as its line: with a stamp after format 1, and with its CRC-32."""
+    stamp: dict[str, Any] = {}
+    if EVENTS.version > 1:
+        stamp = EVENTS.stamp()
+        del stamp["format"]
+    entry = {**event, **stamp}
+    return json.dumps({**entry, "crc": crc32(json.dumps(entry).encode())}) + "\n"
+
+
 class EventLog:
     """Writes and reads the events of a run.
 
@@ -96,10 +110,9 @@ class EventLog:
             BadInput: If an event that is needed cannot be written.
         """
         entry = {**event, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        checksum = crc32(json.dumps(entry).encode())
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**entry, "crc": checksum}) + "\n")
+                file.write(encode_event(entry))
                 file.flush()
                 if is_needed:
                     os.fsync(file.fileno())

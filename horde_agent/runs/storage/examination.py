@@ -24,8 +24,8 @@ class FileFinding(NamedTuple):
     """Result of checking one file or snapshot."""
 
     what: str  # its name in the run's folder
-    state: Literal["sound", "repaired", "DAMAGED"]
-    message: str  # its contents, or the damage
+    state: Literal["sound", "repaired", "differs", "DAMAGED"]
+    message: str  # its contents, the damage, or what is another here
 
     def __str__(self) -> str:
         return f"{self.state:9}{self.what}: {self.message}"
@@ -54,6 +54,10 @@ class Examination:
     def damaged(self, path: Path, message: str) -> None:
         """Add a damaged file, which stays as it is."""
         self.findings.append(FileFinding(self._name(path), "DAMAGED", message))
+
+    def differs(self, path: Path, message: str) -> None:
+        """Add what an undamaged file was written with, and that is another here."""
+        self.findings.append(FileFinding(self._name(path), "differs", message))
 
     def repaired(self, path: Path, message: str) -> None:
         """Add a file that was repaired, with its damage."""

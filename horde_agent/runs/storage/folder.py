@@ -14,6 +14,7 @@ the run, is written last. After a crash, `horde report` learns missing tables ag
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import re
@@ -25,18 +26,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from horde_agent.record import FORMAT, header_of, snapshots
+from horde_agent.record.kinds import QUESTIONS, SETTINGS, NewerFormat
 from horde_agent.record.segments import read_segment, record_files, started_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
     RECORDED,
     LearnConfig,
     read_config,
+    read_settings,
     written_settings,
 )
 from horde_agent.runs.storage.event_log import EventLog
 from horde_agent.runs.storage.files import next_free, read_json, unwritable, write_whole
 from horde_agent.runs.storage.versions import versions
-from horde_agent.toml import read_toml, to_toml
+from horde_agent.toml import parsed_toml, to_toml, toml_value
 
 try:
     import fcntl
@@ -130,12 +133,11 @@ class RunFolder:
             folder._made = created
             with folder.config.open("x", encoding="utf-8") as file:
                 is_claimed = True
-                file.write(
-                    to_toml(written_settings(replace(config, out=folder.path)), package_versions)
-                )
+                settings = written_settings(replace(config, out=folder.path))
+                file.write(to_toml(SETTINGS.stamp() | settings, package_versions))
             folder.log.mkdir(exist_ok=True)
             if questions is not None:
-                folder.question_file.write_bytes(questions)
+                folder.question_file.write_bytes(stamped(questions))
             folder.seal()
         except OSError as error:
             if is_claimed:
@@ -183,9 +185,8 @@ class RunFolder:
     def snapshot_facts(self) -> dict[str, Any]:
         """Return the facts of the newest readable snapshot; empty without one."""
         for path in snapshots.found(self.checkpoint):
-            with suppress(snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother, LookupError):
-                facts: dict[str, Any] = snapshots.read_manifest(path)["facts"]
-                return facts
+            with suppress(snapshots.SnapshotDamaged, NewerFormat, LookupError):
+                return snapshots.read_facts(path)
         return {}
 
     # ---- settings ----------------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class RunFolder:
     def settings(self) -> dict[str, Any]:
         """Return the contents of config.toml, unchecked; empty if it cannot be read."""
         with suppress(OSError, ValueError):
-            return read_toml(self.config)
+            return read_settings(self.config)
         return {}
 
     def sound_settings(self) -> LearnConfig:
@@ -398,6 +399,19 @@ class RunFolder:
         with suppress(OSError):
             self.log.rmdir()
         _remove_empty(self._made)
+
+
+def stamped(questions: bytes) -> bytes:
+    """Return the content of a question file with its stamp, which another version of this program needs."""
+    text = questions.removeprefix(codecs.BOM_UTF8)
+    try:
+        is_stamped = "format" in parsed_toml(text.decode())
+    except ValueError:  # refused later, when the questions are made
+        is_stamped = True
+    if is_stamped:
+        return questions
+    lines = [f"{name} = {toml_value(value)}\n" for name, value in QUESTIONS.stamp().items()]
+    return "".join(lines).encode() + text
 
 
 def _digest(file: Path) -> str:

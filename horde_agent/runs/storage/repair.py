@@ -27,6 +27,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import Life
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import Recorder, header_of
+from horde_agent.record.kinds import Kind
 from horde_agent.record.segments import (
     MOST_CORRECTED,
     HeaderDamaged,
@@ -34,6 +35,7 @@ from horde_agent.record.segments import (
     dtype_of,
     encode_header,
     file_at,
+    in_present_format,
     is_sealed,
     number_of,
     read_header,
@@ -41,6 +43,7 @@ from horde_agent.record.segments import (
     record_numbers,
     records_after,
     started_files,
+    stored_header,
 )
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.examination import Examination
@@ -173,7 +176,7 @@ def write_first_lines(run: Examination) -> None:
 
 
 def _write_first_line(
-    run: Examination, file: Path, kind: str, rebuild: Callable[[], dict[str, Any] | None]
+    run: Examination, file: Path, kind: Kind, rebuild: Callable[[], dict[str, Any] | None]
 ) -> None:
     """Write the first line of a file of records again if it is damaged.
 
@@ -181,7 +184,7 @@ def _write_first_line(
     """
     content = file.read_bytes()
     try:
-        header = read_header(file, kind)
+        header = stored_header(file, kind)
     except HeaderDamaged:
         line = content[:MOST_CORRECTED].split(b"\n", 1)[0].strip()
         text = corrected(line, is_sealed)
@@ -224,7 +227,10 @@ class _ExpectedHeaders:
 
     def of_life(self, file: Path) -> dict[str, Any] | None:
         """Return the header of a file of rows, from another file of them or from the settings."""
-        header = self._header_of_another(file) or self._folder.snapshot_facts().get("recording")
+        header = self._header_of_another(file)
+        recording = self._folder.snapshot_facts().get("recording")
+        if header is None and recording is not None:
+            header = in_present_format(recording, LIFE)
         if header is None:
             header = self._life
         if header is None:

@@ -38,9 +38,9 @@ from horde_agent.record.segments import (
 )
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import RECORDED, LearnConfig
-from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.folder import RunFolder, stamped
 from horde_agent.runs.storage.run import Run, open_run
-from horde_agent.runs.storage.versions import own_version
+from horde_agent.runs.storage.versions import differences
 from horde_agent.saving import State, inner, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
@@ -113,8 +113,6 @@ def resumption(folder: RunFolder) -> Resumption:
         except snapshots.SnapshotDamaged as error:
             notes.append(f"{error}; using the previous snapshot.")
             continue
-        except snapshots.SnapshotOfAnother as error:
-            raise BadInput(str(error)) from None
         if snapshot.facts["n_rows"] > n_recorded:
             notes.append(
                 f"The snapshot {path.name} follows {snapshot.facts['n_rows']:,} rows, but {folder.life.name} has "
@@ -227,19 +225,11 @@ def refuse_other_body(
 
 def _changed(snapshot: snapshots.Snapshot) -> list[str]:
     """Return a note for each change since the snapshot that may change the results."""
-    notes = [
-        f"Resumed under another {what} ({here} instead of {snapshot.facts[what]}): weights may differ in rounding from "
-        "those of an uninterrupted run."
-        for what, here in snapshots.identity().items()
-        if snapshot.facts[what] != here
+    return [
+        f"Resumed under another {what} ({here} instead of {then}): weights may differ in rounding from those of an "
+        "uninterrupted run."
+        for what, then, here in differences(snapshot.facts)
     ]
-    version = own_version()
-    if snapshot.facts["version"] != version:
-        notes.append(
-            f"Resumed under version {version} instead of {snapshot.facts['version']}: results may differ from those of "
-            "an uninterrupted run."
-        )
-    return notes
 
 
 # ---- added and removed questions -------------------------------------------------------------------------------------
@@ -365,7 +355,7 @@ def write_changes(
         changes.append({"remove": list(checked.removed)})
     if checked.added is not None:
         copy = file_at(folder.question_file, n_before + 2)
-        copy.write_bytes(checked.added)
+        copy.write_bytes(stamped(checked.added))
         folder.seal()
         changes.append({"add": copy.name})
     return changes

@@ -20,11 +20,13 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.life.stream import LearnedStream
+from horde_agent.processes import own_version
 from horde_agent.record import Recorder, RecordLost, snapshots
+from horde_agent.record.kinds import NewerFormat
 from horde_agent.runs.config import seconds
 from horde_agent.runs.storage.resume import Resumption, read_snapshot
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.versions import own_version, versions
+from horde_agent.runs.storage.versions import versions
 from horde_agent.saving import State, nested
 
 # For a drive, in real time; after that the copy is made anyway and a step is late
@@ -233,8 +235,8 @@ def _entry(paths: Iterable[Path]) -> int:
     entries = []
     for path in paths:
         try:
-            facts = snapshots.read_manifest(path)["facts"]
-        except (snapshots.SnapshotDamaged, snapshots.SnapshotOfAnother):
+            facts = snapshots.read_facts(path)
+        except (snapshots.SnapshotDamaged, NewerFormat):
             return 0
         entries.append(int(facts.get("entry", 0)))
     return min(entries, default=0)

@@ -18,6 +18,7 @@ from horde_agent.life.counts import Durations
 from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
 from horde_agent.policies import Behaviour
+from horde_agent.processes import own_version
 from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs import log_nexting
@@ -26,7 +27,6 @@ from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import write_questions
 from horde_agent.runs.storage.run import Run
-from horde_agent.runs.storage.versions import own_version
 from horde_agent.scoring.nmsre import (
     are_nearly_constant,
     deviation_of,

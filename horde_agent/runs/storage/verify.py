@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sized
+from contextlib import suppress
 from pathlib import Path
 
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
+from horde_agent.record.kinds import Kind
 from horde_agent.record.segments import (
     cut,
     read_segment,
@@ -31,6 +33,7 @@ from horde_agent.runs.storage.repair import (
     correct_sums,
     write_first_lines,
 )
+from horde_agent.runs.storage.versions import differences
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 
@@ -124,7 +127,9 @@ def _read_excursions(run: Examination) -> None:
     _read_records(run, run.folder.excursions, EXCURSIONS, "excursions")
 
 
-def _read_records(run: Examination, path: Path, kind: str, of_what: str, n_counted: int = 0) -> int:
+def _read_records(
+    run: Examination, path: Path, kind: Kind, of_what: str, n_counted: int = 0
+) -> int:
     """Check the files of a recording; truncate an incomplete last row. Return the number of records.
 
     `n_counted` records precede a snapshot.
@@ -156,7 +161,7 @@ def _read_records(run: Examination, path: Path, kind: str, of_what: str, n_count
         # Damaged rows before a snapshot stay: without them, it could not be resumed from
         n_kept = max(segment.n_whole, min(n_counted - segment.first, len(segment.records)))
         if is_torn:
-            n_bytes = n_kept * segment.records.itemsize
+            n_bytes = n_kept * segment.itemsize
             cut(segment.path, int(segment.header["offset"]) + n_bytes)
         is_repaired = is_torn and n_kept == segment.n_whole
         for fault in faults:
@@ -178,8 +183,6 @@ def _read_snapshots(run: Examination) -> None:
         for path in reversed(list(snapshots.found(place))):
             try:
                 snapshot = snapshots.read(path)
-            except snapshots.SnapshotOfAnother as error:
-                run.damaged(path, str(error))
             except snapshots.SnapshotDamaged as error:
                 run.set_aside(path, str(error))
             else:
@@ -187,6 +190,18 @@ def _read_snapshots(run: Examination) -> None:
                 if "n_rows" in snapshot.facts:
                     rows = f", after {snapshot.facts['n_rows']:,} rows"
                 run.sound(path, f"{len(snapshot.state):,} arrays{rows}")
+
+
+def _compare_versions(run: Examination) -> None:
+    """Say what the newest snapshot was written with, where it differs from here."""
+    for path in snapshots.found(run.folder.checkpoint):
+        with suppress(snapshots.SnapshotDamaged):
+            for what, then, here in differences(snapshots.read_facts(path)):
+                run.differs(
+                    path,
+                    f"{what} {then} wrote it, {here} is here: a resumed run may round otherwise",
+                )
+            return
 
 
 CHECKS: tuple[Callable[[Examination], None], ...] = (
@@ -199,5 +214,6 @@ CHECKS: tuple[Callable[[Examination], None], ...] = (
     _read_excursions,
     _compare_sums,
     _read_snapshots,
+    _compare_versions,
 )
 """In this order: what a check corrects, the later ones read."""

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, NamedTuple
 
-DISTRIBUTION = "horde-gvf"
+from horde_agent.processes import DISTRIBUTION, own_version
+from horde_agent.record import snapshots
+
 _PACKAGES = ("numpy", "numba", "gymnasium", "pybullet", "matplotlib")
 
 
-@cache
-def own_version() -> str:
-    """Return the version of the installed distribution, or "unknown" in a checkout that is not installed."""
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "unknown"
+class Difference(NamedTuple):
+    """Something that a snapshot was written with, and that is another here."""
+
+    what: str
+    then: str
+    here: str
+
+
+def differences(facts: Mapping[str, Any]) -> list[Difference]:
+    """Return what changes the results if a run continues from a snapshot with these facts in this process."""
+    present = {"version of horde-gvf": own_version(), **snapshots.identity()}
+    written = {**facts, "version of horde-gvf": facts.get("version")}
+    return [
+        Difference(what, str(written.get(what)), value)
+        for what, value in present.items()
+        if written.get(what) != value
+    ]
 
 
 def versions() -> dict[str, str]:
