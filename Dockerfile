@@ -6,7 +6,7 @@ COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY assets assets
 COPY horde_env horde_env
 COPY horde_agent horde_agent
-RUN pip install --no-cache-dir '.[viz,dash]' && useradd --create-home robot && mkdir /runs && chown robot /runs
+RUN pip install --no-cache-dir '.[dash]' && useradd --create-home robot && mkdir /runs && chown robot /runs
 USER robot
 WORKDIR /runs
 ENV NUMBA_CACHE_DIR=/runs/.numba

@@ -1,6 +1,6 @@
 # One command per chore, the same for people and for CI. Needs Python 3.11 (or newer, with PyBullet from elsewhere) and make.
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	$$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && { echo $$p; break; }; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3.15 python3; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # One torch version that resolves to a CPU build where there is one; a plain "torch" may pull a set of CUDA packages.
 TORCH ?= torch==2.13.0
 VENV := .venv
@@ -36,21 +36,21 @@ INTERPRETED = $(THREADS) NUMBA_DISABLE_JIT=1
 # Functions of scripts for a reader have few hints.
 LOOSELY = --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 
-.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench docs clean
+.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench dist notebooks docs clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 with venv and pip was found; install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on with venv and pip was found; install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[viz,sb3,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[sb3,dev]'
 	@touch $@
 
 demo: $(VENV)/.demo  ## A robot lives in its pen for 60,000 steps while 795 demons learn
@@ -120,12 +120,30 @@ bench: $(VENV)/.dev  ## The figures of the README, measured here and now
 	$(BIN)/horde bench --stream simulator --skip max,env --out runs/bench-simulator
 	$(BIN)/python -m tests.bench
 
+$(VENV)/.dist: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine check-wheel-contents 'validate-pyproject[all]'
+	@touch $@
+
+dist: $(VENV)/.dist  ## The wheel and the sdist, checked, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/validate-pyproject pyproject.toml
+
+$(VENV)/.notebooks: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[notebooks]'
+	@touch $@
+
+notebooks: $(VENV)/.notebooks  ## Three notebooks in .build/notebooks, made from scripts and pages, and run
+	$(BIN)/python examples/notebooks/make.py --run
+
 $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs,dash]'
 	@touch $@
 
 docs: $(VENV)/.docs  ## The documentation site in .build/site: every script of the gallery is run, warnings are errors
-	for script in docs/pictures.py docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
+	for script in docs/pictures.py docs/moving_picture.py docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from horde_agent.kernels.policies import gibbs_probabilities
-from horde_agent.types import Floats, Integers, Tiles, generator
+from horde_agent.types import Floats, Integers, RNGLike, Tiles, generator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,12 +126,11 @@ class Gibbs:
         object.__setattr__(self, "value", value)
 
     @classmethod
-    def random(
-        cls, rng: np.random.Generator, n_actions: int, n_features: int, n_nonzero: int = 60
-    ) -> Gibbs:
+    def random(cls, rng: RNGLike, n_actions: int, n_features: int, n_nonzero: int = 60) -> Gibbs:
         """Draw a policy with `n_nonzero` parameters U[0, 1] at random positions."""
         n_nonzero = min(n_nonzero, n_actions * n_features)
-        index = generator(rng).choice(n_actions * n_features, n_nonzero, replace=False)
+        rng = generator(rng)
+        index = rng.choice(n_actions * n_features, n_nonzero, replace=False)
         return cls(n_actions, n_features, index, rng.uniform(0.0, 1.0, n_nonzero))
 
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from horde_agent.gvf import GVF, Channel, Reward, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
@@ -23,7 +21,7 @@ from horde_agent.record.kinds import QUESTIONS
 from horde_agent.refusals import BadInput, real_number, whole_number
 from horde_agent.tiles import check_keys
 from horde_agent.toml import read_toml
-from horde_agent.types import generator
+from horde_agent.types import RNGLike, generator
 
 PAPER_GAMMAS = (0.0, 0.5, 0.8)
 PAPER_LAMBDA = 0.9
@@ -165,7 +163,7 @@ def nexting(
 
 
 def policies(
-    interface: Interface, rng: np.random.Generator, n: int = 1_000, lam: float = PAPER_LAMBDA
+    interface: Interface, rng: RNGLike, n: int = 1_000, lam: float = PAPER_LAMBDA
 ) -> list[GVF]:
     """Return the paper's last experiment: n questions, each about another random Gibbs policy.
 
@@ -174,7 +172,8 @@ def policies(
     6).
 
     Raises:
-        ValueError: If `n` is not a whole number of at least 1, or `rng` not a Generator.
+        ValueError: If `n` is not a whole number of at least 1, or `rng` is not what
+            `numpy.random.default_rng` takes.
     """
     n = whole_number("n", n, 1)
     rng = generator(rng)

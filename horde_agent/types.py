@@ -18,6 +18,15 @@ Tiles = NDArray[np.int64]
 """Indices of the active features, in any order."""
 Reals = NDArray[Any]
 """float32 or float64, as the dtype of the learner."""
+RNGLike = (
+    int
+    | Sequence[int]
+    | np.random.SeedSequence
+    | np.random.BitGenerator
+    | np.random.Generator
+    | None
+)
+"""What `numpy.random.default_rng` takes (Scientific Python, SPEC 7); `generator` makes a Generator of it."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -39,9 +48,20 @@ def can_be_called(function: Any, n_arguments: int) -> bool:
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return `rng` if it is a numpy Generator; raise ValueError if it is something else, for example a seed."""
-    if not isinstance(rng, np.random.Generator):
+    """Return `rng` if it is a numpy Generator, else a new one as `numpy.random.default_rng(rng)` makes it.
+
+    Args:
+        rng: A Generator, which the caller shares, a BitGenerator, a SeedSequence, a seed of one or
+            more whole numbers, or None for numbers that are different in each run.
+
+    Raises:
+        ValueError: If it is something else.
+
+    Source: Scientific Python, SPEC 7 (seeding pseudo-random number generation).
+    """
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"rng must be a numpy Generator, such as numpy.random.default_rng(0), not {rng!r}"
-        )
-    return rng
+            f"rng must be a numpy Generator or a seed of whole numbers from 0 on, not {rng!r}"
+        ) from error

@@ -9,10 +9,12 @@ import inspect
 import io
 import keyword
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
+import nbformat
 import pytest
 
 import horde_agent
@@ -28,11 +30,17 @@ from tests.env.toy import ToyBody
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")),
+    *sorted(DOCS.glob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
 TUTORIALS = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ARRAYS = {"Bools", "Floats", "Integers", "NDArray", "Observation", "Reals", "Tiles"}
 SHAPE = re.compile(r"\bshapes?\b|\((?:n_\w+|[A-Z]|n)(?: \+ 1)?, ?(?:[^()]*)\)")
+LOOKED_UP = {"glossary.md": 900, "reference.md": 900}
+"""Words of pages that nobody reads from the beginning to the end: they do not count among the others."""
 N_PAGES = 15
 N_WORDS = 24_500
 N_WORDS_README = 900
@@ -91,6 +99,24 @@ def test_the_gallery_lists_every_script() -> None:
     ] == []
 
 
+def test_the_code_of_the_notebooks_is_that_of_the_gallery_and_the_pages() -> None:
+    """Nothing is lost on the way: each line of their Python code is in a cell; only a figure is shown, not saved."""
+    make = runpy.run_path(str(ROOT / "examples" / "notebooks" / "make.py"))
+    assert len(make["NOTEBOOKS"]) == 3
+    for name, (_, *sources) in make["NOTEBOOKS"].items():
+        content = make["notebook"](name)
+        nbformat.validate(content)
+        cells = [cell.source for cell in content.cells if cell.cell_type == "code"]
+        for cell in cells:
+            compile(cell, name, "exec")
+        lines = set("\n".join(cells).splitlines())
+        for source in (ROOT / source for source in sources if source.endswith(".py")):
+            tree = parsed(source)
+            code = source.read_text(encoding="utf-8").splitlines()[tree.body[0].end_lineno :]
+            assert {line for line in code if "savefig" not in line} <= lines, source
+    assert "evaluation = evaluate(" in "\n".join(cells)
+
+
 def test_the_site_has_the_files_that_it_names() -> None:
     """Stylesheets and scripts, which `mkdocs build --strict` does not look for."""
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
@@ -100,10 +126,35 @@ def test_the_site_has_the_files_that_it_names() -> None:
 
 
 def test_the_documentation_stays_small() -> None:
-    pages = [page for page in DOCS.glob("*.md") if page.name != "reference.md"]
+    pages = [page for page in DOCS.glob("*.md") if page.name not in LOOKED_UP]
     assert len(pages) <= N_PAGES
+    for name, n_words in LOOKED_UP.items():
+        assert len((DOCS / name).read_text(encoding="utf-8").split()) <= n_words, name
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in pages) <= N_WORDS
     assert len(README.read_text(encoding="utf-8").split()) <= N_WORDS_README
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_begins_with_the_question_that_it_answers(page: Path) -> None:
+    title, question = page.read_text(encoding="utf-8").split("\n\n")[:2]
+    assert title.startswith("# ")
+    assert re.match(r"\*[A-Z][^*]*\?", question), question
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "continuation", "cumulant", "demon", "GVF", "importance sampling", "MSPBE", "nexting",
+        "off-policy evaluation", "option model", "predictive maintenance", "rho", "Roomba", "ROS 2",
+        "successor feature", "trace", "what if",
+    ],
+)  # fmt: skip
+def test_the_site_finds_the_words_that_people_use(words: str) -> None:
+    """In the left column of the glossary, which the site's search reads as any page."""
+    rows = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+    names = [row.split("|")[1] for row in rows if row.startswith("| ")]
+    assert len(names) > 30
+    assert [name for name in names if words in name]
 
 
 @pytest.mark.sim

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
@@ -35,7 +34,6 @@ PROGRAM = "python -m examples.reproduce"
 BACKENDS = ("simulator", "serial", "drops", "emulated")
 DEFAULT_SEEDS = {"quick": 1, "paper": 3}
 """Number of seeds at each scale."""
-NO_FIGURES = "the figures of a reproduction need matplotlib: pip install -e '.[viz]'"
 
 
 def run(config: ReproduceConfig) -> Path:
@@ -48,8 +46,6 @@ def run(config: ReproduceConfig) -> Path:
     """
     context = _study(config)
     names = {"all": EXPERIMENTS, "later": LATER}.get(config.experiment, (config.experiment,))
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(NO_FIGURES)
     _claim_folder(context)
     for name in names:
         if _finished_result(context.out, name) is not None:

@@ -25,7 +25,6 @@ from horde_agent.scoring.verdict import ENOUGH
 
 RESULT = "result.json"
 REPORT = "report.html"
-NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then judge the policies again."
 
 EXPLANATIONS = (
     "A value is the mean return of an episode under the policy. Importance sampling weights each "
@@ -167,11 +166,9 @@ def _section(evaluation: Evaluation, judgement: Judgement) -> str:
 
 
 def _picture(behaviour: EstimateLine, lines: Sequence[EstimateLine]) -> str:
-    """Return the values and intervals as an image, or a note if matplotlib is not installed."""
-    try:
-        from horde_agent.runs.reporting.pictures import interval_picture
-    except ImportError:  # matplotlib is an extra
-        return html.notes([NO_PICTURES])
+    """Return the values and intervals as an image."""
+    from horde_agent.runs.reporting.pictures import interval_picture  # takes long to import
+
     by_name = {_short_label(line.estimator): line for line in lines}
     return html.image(
         html.png(interval_picture(by_name, BEHAVIOUR, behaviour)), "values and intervals"

@@ -45,7 +45,7 @@ from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.refusals import whole_number
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.scoring.returns import PolicyUnderTest
-from horde_agent.types import Integers, Tiles
+from horde_agent.types import Integers, RNGLike, Tiles
 
 __all__ = ["BodyDisobeys", "Life", "LifeHooks", "Observer", "StepEvent"]
 
@@ -105,7 +105,7 @@ class Life:
             any object with `draw(rng, observation, tiles)`, which returns an action and its
             probability b, and `forget()`.
         rng: Source of the behaviour, of the excursions and of the environment's seed: same seed,
-            same life.
+            same life. A Generator, or what `numpy.random.default_rng` takes.
         interface: Channels, actions and tile coder; read from the environment when None.
         excursions: When excursions begin and how long they last, and whether they are made also
             without a drive.
@@ -160,7 +160,7 @@ class Life:
         env: gymnasium.Env[Any, Any],
         horde: Learner,
         behaviour: BehaviourPolicy,
-        rng: np.random.Generator,
+        rng: RNGLike,
         *,
         interface: Interface | None = None,
         excursions: ExcursionConfig | None = None,
@@ -196,7 +196,7 @@ class Life:
         self._unknown = np.full(len(self.interface.channels), np.nan, dtype=np.float32)
 
     def add_robot(
-        self, env: gymnasium.Env[Any, Any], behaviour: BehaviourPolicy, rng: np.random.Generator
+        self, env: gymnasium.Env[Any, Any], behaviour: BehaviourPolicy, rng: RNGLike
     ) -> None:
         """Add a robot that takes turns with the others, before the life begins.
 

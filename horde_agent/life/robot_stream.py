@@ -35,7 +35,7 @@ from horde_agent.saving import (
     put_back,
     restore_generator,
 )
-from horde_agent.types import Tiles, can_be_called, generator
+from horde_agent.types import RNGLike, Tiles, can_be_called, generator
 
 PATIENCE_S = 60.0  # without an applied action
 
@@ -108,7 +108,7 @@ class RobotStream:
         self,
         env: gymnasium.Env[Any, Any],
         behaviour: BehaviourPolicy,
-        rng: np.random.Generator,
+        rng: RNGLike,
         *,
         interface: Interface,
         excursions: ExcursionConfig | None,

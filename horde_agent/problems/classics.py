@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from horde_agent.problems.markov import Problem, SmallMDP, one_question
-from horde_agent.types import Floats
+from horde_agent.types import Floats, RNGLike, generator
 
 WALK_STATES = 5
 FEATURES = ("tabular", "inverted", "dependent")
@@ -114,14 +114,15 @@ N_BITS = 6
 N_ONES = 3
 
 
-def collision(rng: np.random.Generator) -> Problem:
+def collision(rng: RNGLike) -> Problem:
     """Return the problem: eight states in a row, start in one of the first four, reward 1 for forward from the last.
 
     The behaviour goes forward in the first four states and turns half of the time in the others;
     turning there ends the episode with 0. The target is always forward; gamma .9.
 
     Args:
-        rng: Draws the features: three ones in six bits for each state.
+        rng: Draws the features: three ones in six bits for each state. A Generator, or what
+            `numpy.random.default_rng` takes.
 
     Source: Ghiassian & Sutton (2021), arXiv 2106.00922.
     """
@@ -133,6 +134,7 @@ def collision(rng: np.random.Generator) -> Problem:
     mdp = SmallMDP(np.stack([forward, turn]), reward, np.repeat([0.25, 0.0], 4))
     behaviour = np.repeat([[1.0, 0.0], [0.5, 0.5]], 4, axis=0)
     target = np.tile([1.0, 0.0], (COLLISION_STATES, 1))
+    rng = generator(rng)
     bits = np.zeros((COLLISION_STATES, N_BITS))
     for row in bits:
         row[rng.choice(N_BITS, N_ONES, replace=False)] = 1.0

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.refusals import number_in
-from horde_agent.types import Bools, Integers
+from horde_agent.types import Bools, Integers, RNGLike, generator
 
 Signals = NDArray[np.float32]
 US_STEPS = 2
@@ -72,8 +72,9 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
         self._rows = np.zeros((1, len(names)), np.float32)
         self._k = 0
 
-    def draw(self, rng: np.random.Generator, n_trials: int) -> Signals:
+    def draw(self, rng: RNGLike, n_trials: int) -> Signals:
         """Return the observations of whole trials, float32 of shape (n_steps, n_stimuli)."""
+        rng = generator(rng)
         isi = rng.choice(self.isi, n_trials)
         steps = isi + rng.integers(SHORTEST_PAUSE, LONGEST_PAUSE + 1, n_trials)
         start = np.cumsum(steps) - steps
@@ -83,7 +84,7 @@ class Conditioning(gymnasium.Env[Signals, np.int64], ABC):
         switch_on(rows[:, 0], (start + isi)[has_us], US_STEPS)
         return rows
 
-    def stream(self, rng: np.random.Generator, n_steps: int) -> Signals:
+    def stream(self, rng: RNGLike, n_steps: int) -> Signals:
         """Return the observations of n steps from the onset of a trial on, float32 of shape (n_steps, n_stimuli)."""
         return self.draw(rng, 1 + n_steps // SHORTEST_PAUSE)[:n_steps]
 

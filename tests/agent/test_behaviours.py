@@ -259,9 +259,9 @@ def test_invalid_behaviours_generators_and_questions_are_refused() -> None:
         (StickyRandom(5), rng, None, "the behaviour chooses among 5 actions, but the body has 3"),
         (
             sticky,
-            0,
+            -1,
             None,
-            r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0",
+            r"rng must be a numpy Generator or a seed of whole numbers from 0 on, not -1",
         ),
         (
             sticky,

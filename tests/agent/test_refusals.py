@@ -32,6 +32,7 @@ from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.learner import StreamLearner
+from horde_agent.problems.classics import collision
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.problems.markov import SmallMDP
 from horde_agent.scoring.trace_growth import trace_growth
@@ -59,8 +60,8 @@ def horde_of(asked: Any, **further: Any) -> Horde:
     return Horde(asked, n_features=FACE.coder.n_features, n_active=FACE.coder.n_active, **further)
 
 
-def life() -> Life:
-    return Life(ToyBody(), horde_of(toy_questions()), StickyRandom(3), np.random.default_rng(0))
+def life(rng: Any = 0) -> Life:
+    return Life(ToyBody(), horde_of(toy_questions()), StickyRandom(3), rng)
 
 
 class NoPolicy:
@@ -131,8 +132,8 @@ class NoPolicy:
             "the pause between two dockings must be finite and not negative, got inf s",
         ),
         (
-            lambda: Gibbs.random(0, 3, 10),
-            r"rng must be a numpy Generator, such as numpy.random.default_rng\(0\), not 0",
+            lambda: Gibbs.random("seed", 3, 10),
+            r"rng must be a numpy Generator or a seed of whole numbers from 0 on, not 'seed'",
         ),
         (
             lambda: questions.policies(FACE, np.random.default_rng(0), 2.5),
@@ -230,6 +231,28 @@ def test_numbers_of_numpy_are_numbers() -> None:
     )
     assert StickyRandom(np.int64(3)).n_actions == 3  # type: ignore[arg-type]
     assert ConstantAction(np.int64(1), np.uint8(3)) == ConstantAction(1, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: Gibbs.random(rng, 3, 10, 4).value,
+        lambda rng: [question.name for question in questions.policies(FACE, rng, 5)],
+        lambda rng: collision(rng).features,
+        lambda rng: TraceConditioning().stream(rng, 100),
+        lambda rng: life(rng).robots[0].rng.random(3),
+    ],
+    ids=["gibbs", "policies", "collision", "conditioning", "life"],
+)
+def test_a_seed_is_the_generator_made_of_it(draw: Callable[[Any], Any]) -> None:
+    """As `numpy.random.default_rng` makes it; a generator is used as it is, not copied."""
+    expected = draw(np.random.default_rng(7))
+    assert np.array_equal(draw(7), expected)
+    assert np.array_equal(draw(np.random.SeedSequence(7)), expected)
+    assert not np.array_equal(draw(8), expected)
+    shared = np.random.default_rng(7)
+    draw(shared)
+    assert not np.array_equal(draw(shared), expected)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import shutil
-import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
 from horde_agent.runs.reporting.nmsre_ratio import trace_weights
 from horde_agent.runs.reporting.pictures import half_side, visited_share
-from horde_agent.runs.reporting.report import NO_PICTURES, discarded, write_report
+from horde_agent.runs.reporting.report import discarded, write_report
 from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
@@ -266,20 +265,6 @@ def test_td_alone_has_a_sentence_instead_of_an_empty_picture_of_the_mspbe(
     (run / "mspbe_curve.csv").write_text("step,mspbe_scalar_mean\n1000,\n1200,nan\n")
     text = words_of(write_report(run))
     assert f"MSPBE estimate {pictures.NO_ESTIMATE}" in text
-
-
-@pytest.mark.usefixtures("pictures")
-def test_without_matplotlib_the_report_says_what_to_install(
-    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Path(shutil.copytree(toy_run, tmp_path / "run"))
-    monkeypatch.setitem(sys.modules, "horde_agent.runs.reporting.pictures", None)
-    monkeypatch.delattr("horde_agent.runs.reporting.pictures", raising=False)
-    html = write_report(run).read_text()
-
-    assert NO_PICTURES in unescape(html)
-    assert "<img" not in html
-    assert "Worst questions" in html
 
 
 def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -96,15 +95,6 @@ def test_bad_input_is_refused_in_one_sentence(
     assert said in err
     assert len(err.splitlines()) == 1
     assert CALLS == []
-
-
-def test_without_matplotlib_its_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert reproduce.main(["first", "--out", "new"]) == 2
-    assert "pip install -e '.[viz]'" in capsys.readouterr().err
-    assert not Path("new").exists()
 
 
 def test_what_was_broken_off_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,12 @@
-"""Write the measurements of a reproduction into docs/results.md, docs/results/*.csv and the README.
+"""Write the measurements of a reproduction into docs/results.md and docs/results/*.csv.
 
     python -m tests.bench.reproduction runs/paper
 
 Text between `<!-- measured NAME -->` and `<!-- end -->` is replaced: for each experiment by the
 verdicts on its claims (with the measurement if one is not reproduced), its first figure and links
-to its tables, for `facts` by a summary of the whole run, for `later` by the verdicts on the
-experiments of later papers, and in the README for `headline` by the final NMSRE of each life. Every
-claim and every table is a CSV file in docs/results. A folder may hold some of the experiments.
+to its tables, for `facts` by a summary of the whole run, and for `later` by the verdicts on the
+experiments of later papers. Every claim and every table is a CSV file in docs/results. A folder may
+hold some of the experiments.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from pathlib import Path
 from PIL import Image
 
 from examples.reproduce import EXPERIMENTS, FURTHER, LATER
-from examples.reproduce.experiment import Cell, Result, Table
+from examples.reproduce.experiment import Cell, Result
 from horde_agent.life.counts import duration
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-FINAL_NMSRE = "Final NMSRE of each life"
-"""Title of the table of `excursions` that the README quotes."""
 
 
 def results_in(out: Path, names: Iterable[str]) -> list[Result]:
@@ -38,7 +36,6 @@ def results_in(out: Path, names: Iterable[str]) -> list[Result]:
 def main(words: Sequence[str]) -> int:
     out = Path(words[0])
     page = DOCS / "results.md"
-    readme = DOCS.parent / "README.md"
     text = page.read_text(encoding="utf-8")
     results = results_in(out, EXPERIMENTS)
     later = results_in(out, FURTHER)
@@ -50,11 +47,6 @@ def main(words: Sequence[str]) -> int:
     text = filled(text, "later", verdicts_on_later(later))
     for result in results:
         text = filled(text, result.name, section(result, copied(out, result)))
-        for table in (table for table in result.tables if table.title == FINAL_NMSRE):
-            readme.write_text(
-                filled(readme.read_text(encoding="utf-8"), "headline", headline(table)),
-                encoding="utf-8",
-            )
     page.write_text(text, encoding="utf-8")
     print(f"{page}: {', '.join(result.name for result in (*results, *later))}")
     return 0
@@ -110,19 +102,6 @@ def verdicts_on_later(results: Sequence[Result]) -> list[str]:
     return [
         f"| {' | '.join(row)} |"
         for row in ((*header, "claims"), ["---"] * (len(header) + 1), *linked)
-    ]
-
-
-def headline(table: Table) -> list[str]:
-    """Return sentences about the final NMSRE, from a table of life, median, mean, share below 1, diverged, ..."""
-    columns = [", ".join(map(_number, column)) for column in zip(*table.rows, strict=True)]
-    means, medians, shares = (
-        columns[table.header.index(name)] for name in ("mean", "median", "below 1")
-    )
-    return [
-        f"After the paper's 261,681 steps the median NMSRE of the 795 questions is {medians} "
-        f"({len(table.rows)} lives), the mean {means}. Below 1 a prediction explains variance of the return: {shares} "
-        f"of the questions do. Diverged demons: {columns[4]}."
     ]
 
 
@@ -187,13 +166,6 @@ def _written(path: Path, title: str, header: Sequence[str], rows: Iterable[Seque
             [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows
         )
     return f"[{title}](results/{path.name})"
-
-
-def _number(cell: Cell) -> str:
-    """Return a cell in three digits if it is a number below 1,000, else as it is."""
-    if isinstance(cell, float) and abs(cell) < 1_000:
-        return f"{cell:.3g}"
-    return str(cell)
 
 
 if __name__ == "__main__":

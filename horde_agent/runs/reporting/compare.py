@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from horde_agent.html import element, figure, notes, page, png, section, table
+from horde_agent.html import element, figure, page, png, section, table
 from horde_agent.kernels.rules import names as rule_names
 from horde_agent.kernels.rules import rule
 from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.held_out import comparison_section
 from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests, nmsre_ratios
-from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, NO_PICTURES, number
+from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, number
 from horde_agent.runs.storage.files import read_curve, read_json, unwritable
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import HeldOutScore, read_held_out, read_questions
@@ -205,9 +204,7 @@ def _settings(runs: Sequence[FinishedRun]) -> str:
 
 
 def _pictures(runs: Sequence[FinishedRun]) -> str:
-    if find_spec("matplotlib") is None:
-        return section("", notes([NO_PICTURES]))
-    from horde_agent.runs.reporting.pictures import comparison_picture
+    from horde_agent.runs.reporting.pictures import comparison_picture  # takes long to import
 
     sections = []
     for title in runs[0].curves:

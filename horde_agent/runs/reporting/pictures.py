@@ -1,4 +1,4 @@
-"""The figures of a report: pictures, as PNG files, and their captions. Needs matplotlib (extra `viz`)."""
+"""The figures of a report: pictures, as PNG files, and their captions."""
 
 from __future__ import annotations
 

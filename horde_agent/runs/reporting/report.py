@@ -35,7 +35,6 @@ from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
 
 T = TypeVar("T")
 
-NO_PICTURES = "Pictures need matplotlib: pip install -e '.[viz]', then run `horde report` again."
 N_WORST = 12
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
@@ -170,11 +169,9 @@ def _tested(path: Path) -> tuple[ExcursionTable, list[PolicyScores]]:
 
 
 def draw_pictures(*files: Any) -> list[str]:
-    """Return the sections with pictures, or a note if matplotlib is not installed."""
-    try:
-        from horde_agent.runs.reporting.pictures import figures
-    except ImportError:  # matplotlib is an extra
-        return [section("", html.notes([NO_PICTURES]))]
+    """Return the sections with pictures."""
+    from horde_agent.runs.reporting.pictures import figures  # takes long to import
+
     return figures(*files)
 
 

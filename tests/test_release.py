@@ -1,0 +1,115 @@
+"""What a release needs agrees: versions, requirements, Pythons, and the workflows' pins and permissions."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CLASSIFIER = "Programming Language :: Python :: "
+
+
+def read_yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def jobs() -> dict[str, Any]:
+    return {
+        f"{path.name}/{name}": job
+        for path in WORKFLOWS
+        for name, job in read_yaml(path)["jobs"].items()
+    }
+
+
+def test_the_citation_has_the_version_of_the_packages() -> None:
+    citation = read_yaml(ROOT / "CITATION.cff")
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+
+
+def test_the_changelog_has_the_version_or_says_unreleased() -> None:
+    newest = re.findall(
+        r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )[0]
+    expected = PROJECT["version"]
+    if ".dev" in expected:
+        expected = "Unreleased"
+    assert newest == expected
+
+
+def test_every_python_that_is_declared_is_allowed_and_tested() -> None:
+    declared = [
+        text.removeprefix(CLASSIFIER)
+        for text in PROJECT["classifiers"]
+        if re.fullmatch(rf"{CLASSIFIER}3\.\d+", text)
+    ]
+    assert len(declared) >= 3
+    allowed = SpecifierSet(PROJECT["requires-python"])
+    assert [python for python in declared if python not in allowed] == []
+    tested = jobs()["ci.yml/check-and-test"]["strategy"]["matrix"]["python"]
+    tried = jobs()["release.yml/try"]["strategy"]["matrix"]["python"]
+    assert tested == declared
+    assert tried == declared
+
+
+def requirements(lines: list[str]) -> dict[str, SpecifierSet]:
+    """Return the versions by name, without those of one platform only."""
+    parsed = [Requirement(line) for line in lines]
+    return {item.name: item.specifier for item in parsed if item.marker is None}
+
+
+def test_the_conda_recipe_requires_what_the_wheel_requires() -> None:
+    recipe = read_yaml(ROOT / "packaging" / "conda" / "recipe.yaml")
+    lines = [line for line in recipe["requirements"]["run"] if not line.startswith("python ")]
+    of_conda = requirements([line.replace("matplotlib-base", "matplotlib") for line in lines])
+    assert of_conda == requirements(PROJECT["dependencies"])
+    assert PROJECT["requires-python"] == f">={recipe['context']['python_min']}"
+    assert PROJECT["version"].startswith(recipe["context"]["version"])
+    entry_points = [f"{name} = {target}" for name, target in PROJECT["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == entry_points
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_the_sha_of_a_named_version(path: Path) -> None:
+    """A tag can be moved to other code; Dependabot reads the version behind the SHA."""
+    lines = re.findall(r"uses: (.+)", path.read_text(encoding="utf-8"))
+    assert lines
+    assert [
+        line for line in lines if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+    ] == []
+
+
+def test_one_version_of_each_action_is_used() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
+    uses = set(re.findall(r"uses: (.+)", text))
+    assert len({line.partition("@")[0] for line in uses}) == len(uses)
+
+
+def test_jobs_may_read_and_only_those_that_publish_may_write() -> None:
+    for path in WORKFLOWS:
+        assert read_yaml(path)["permissions"] == {"contents": "read"}, path.name
+    granted = {name: job["permissions"] for name, job in jobs().items() if "permissions" in job}
+    assert granted == {
+        "release.yml/build": {"contents": "read", "id-token": "write", "attestations": "write"},
+        "release.yml/publish": {"id-token": "write"},
+        "release.yml/documentation": {"contents": "write"},
+    }
+
+
+def test_nothing_is_published_without_an_environment_and_the_tried_wheel() -> None:
+    publish = jobs()["release.yml/publish"]
+    assert publish["environment"]["name"] == "pypi"
+    assert publish["needs"] == "try"
+    assert "checkout" not in str(
+        publish["steps"]
+    )  # it publishes what was tried, and builds nothing
+    assert [name for name, job in jobs().items() if "timeout-minutes" not in job] == []
