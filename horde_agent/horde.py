@@ -168,14 +168,16 @@ class Horde:
         """Begin a stream, at the first state and after every gap: clear the traces and learn nothing.
 
         Args:
-            observation: The input of cumulants and functions, shape (n_channels,), finite.
+            observation: The input of cumulants and functions, shape (n_channels,), finite, or NaN where a
+                reading is missing: questions whose cumulant, continuation, outcome or policy is then
+                NaN skip the step, and the others learn.
             tiles: Active features, int64 of shape (n_active,), all different.
 
         Returns:
             Predictions, as `predictions`, float64, shape (n_demons,).
 
         Raises:
-            ValueError: If an argument has a wrong shape or type, is NaN or out of range, or a
+            ValueError: If an argument has a wrong shape or type or is out of range, or a
                 target policy returns invalid probabilities the first time it is evaluated; the
                 message names it.
         """

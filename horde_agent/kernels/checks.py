@@ -100,12 +100,12 @@ class SignalArrays(NamedTuple):
 def first_wrong(observation: Floats, tiles: Integers, seen: Integers) -> int:
     """Return the place of the first error in an observation, (n_channels,), and its tiles, (n_active,); -1 if none.
 
-    It is k if value k is not finite, -2 - k if tile k is out of range, -2 - n_active - k if tile k
-    is a duplicate. `seen`, shape (n_features + 1,), has the number of the check that last saw each
-    feature, and last the number of checks.
+    It is k if value k is infinite, -2 - k if tile k is out of range, -2 - n_active - k if tile k
+    is a duplicate; NaN is a missing reading. `seen`, shape (n_features + 1,), has the number of the
+    check that last saw each feature, and last the number of checks.
     """
     for i in range(observation.shape[0]):
-        if not np.isfinite(observation[i]):
+        if np.isinf(observation[i]):
             return i
     n_features = seen.shape[0] - 1
     seen[n_features] += 1
@@ -161,7 +161,7 @@ def read_channels(of: SignalArrays, observation: Floats) -> int:
         for k in range(of.c.shape[0]):
             reading = observation[of.channel[k]]
             of.c[k] = reading - of.reference[k]
-            n_broken += abs(reading) > of.max_finite
+            n_broken += not abs(reading) <= of.max_finite  # also if it is missing, NaN
             if of.top[k] < abs(of.c[k]) <= of.max_finite:
                 of.top[k] = abs(of.c[k])
                 n_larger += 1

@@ -18,6 +18,9 @@ to that of k + 1 steps ago. With m a mean of the latest readings,
     product := product + (x' - m) past      square := square + weight
     kappa = product / square, within [0, 1]
 
+Where a reading is missing (NaN), the deviation y of the last one stands for it, and the sums begin again
+as at the beginning of a stream.
+
 The mean is of the latest `N_MEAN` readings: over a whole life, a slow drift would pass for a signal that
 stays as it is, and noise on it would be predicted to stay.
 """
@@ -85,6 +88,14 @@ def gain_of(product: float, square: float, gamma: float) -> float:
     return kappa / (1.0 - gamma)
 
 
+@inlined
+def held_deviation(level: float, gain: float) -> float:
+    """Return the deviation y that a level g y was made of; 0 without one."""
+    if gain > 0.0:
+        return level / gain
+    return 0.0
+
+
 @kernel
 def write_gains(follower: Followers) -> None:
     """Write g from the sums of products and squares, (k,)."""
@@ -107,22 +118,32 @@ def follow(
         x_tp1 = after[one.channel]
         y_t = x_t - one.centre
         y_tp1 = x_tp1 - one.centre
+        is_missing = np.isnan(y_t) or np.isnan(y_tp1)
+        if is_missing:
+            if np.isnan(y_t):
+                y_t = held_deviation(one.level, one.gain)
+            if np.isnan(y_tp1):
+                y_tp1 = y_t
         gamma_tp1 = one.gamma
         if is_last:
             gamma_tp1 = 0.0
         reference[one.cumulant] = one.centre - one.gain * (gamma_tp1 * y_tp1 - y_t)
 
-        if one.n_read == 0.0:
-            one.recent_mean = x_t
-            one.n_read = 1.0
-        deviation = x_t - one.recent_mean
-        one.past = one.gamma * one.past + deviation
-        one.weight = one.gamma * one.weight + deviation * deviation
-        one.product += (x_tp1 - one.recent_mean) * one.past
-        one.square += one.weight
-        one.n_read += 1.0
-        one.recent_mean += (x_tp1 - one.recent_mean) / min(one.n_read, N_MEAN)
-        one.gain = gain_of(one.product, one.square, one.gamma)
+        if is_missing:
+            one.past = 0.0
+            one.weight = 0.0
+        else:
+            if one.n_read == 0.0:
+                one.recent_mean = x_t
+                one.n_read = 1.0
+            deviation = x_t - one.recent_mean
+            one.past = one.gamma * one.past + deviation
+            one.weight = one.gamma * one.weight + deviation * deviation
+            one.product += (x_tp1 - one.recent_mean) * one.past
+            one.square += one.weight
+            one.n_read += 1.0
+            one.recent_mean += (x_tp1 - one.recent_mean) / min(one.n_read, N_MEAN)
+            one.gain = gain_of(one.product, one.square, one.gamma)
         one.level = one.gain * y_tp1
         of.added[j] = one.offset + one.level
 

@@ -121,7 +121,9 @@ class InputChecker:
     def _refuse(self, wrong: int, observation: Observation, tiles: Tiles) -> None:
         """Raise ValueError about the place `wrong`, from `checks.first_wrong`, of a state."""
         if wrong >= 0:
-            raise ValueError(f"observation must be finite; channel {wrong} is {observation[wrong]}")
+            raise ValueError(
+                f"observation must be finite, or NaN for a missing reading; channel {wrong} is {observation[wrong]}"
+            )
         if wrong <= -2 - tiles.size:
             twice = tiles[-2 - tiles.size - wrong]
             raise ValueError(f"tiles must be different features; {twice} is there more than once")

@@ -257,6 +257,8 @@ def refuse_misfits(questions: Sequence[GVF], observation: Observation, tiles: Ti
     for q in reversed(first_question.values()):
         if not isinstance(q.target_policy, right_by_construction):
             probabilities = q.target_policy.probabilities(observation, tiles)
-            misfit = misfit_of(probabilities, q.target_policy.n_actions, is_first=True)
+            # NaN may come from a missing reading
+            is_first = not np.isnan(observation).any()
+            misfit = misfit_of(probabilities, q.target_policy.n_actions, is_first=is_first)
             if misfit:
                 raise ValueError(f"question {q.name!r}: its target policy {misfit}")

@@ -122,9 +122,14 @@ class ReadingOffsets(Stored):
         """Return the additions at a state with this observation, (n_channels,), by place."""
         follower = self.arrays.follower
         added = self.arrays.added.copy()
-        deviation = observation[follower.channel] - follower.centre
-        added[: follower.size] = follower.offset + follower.gain * deviation
+        added[: follower.size] = follower.offset + self._levels_at(observation)
         return added
+
+    def _levels_at(self, observation: Observation) -> Floats:
+        """Return g (x - r) of the k cumulants, (k,); that of the current state where the reading is missing (NaN)."""
+        follower = self.arrays.follower
+        levels = follower.gain * (observation[follower.channel] - follower.centre)
+        return np.asarray(np.where(np.isnan(levels), follower.level, levels))
 
     def added_to(self, demon: int, observation: Observation) -> float:
         """Return the addition to one demon's prediction at a state with this observation, (n_channels,)."""
@@ -132,7 +137,10 @@ class ReadingOffsets(Stored):
         if place >= self.arrays.follower.size:
             return float(self.arrays.added[place])
         one = self.arrays.follower[place]
-        return float(one.offset + one.gain * (observation[one.channel] - one.centre))
+        reading = observation[one.channel]
+        if np.isnan(reading):
+            return float(one.offset + one.level)
+        return float(one.offset + one.gain * (reading - one.centre))
 
     def begin(self) -> None:
         """Begin a stream: no later reading belongs to a return from before."""
@@ -141,8 +149,7 @@ class ReadingOffsets(Stored):
 
     def join(self, observation: Observation) -> None:
         """Set the additions at the current state, with this observation, (n_channels,)."""
-        follower = self.arrays.follower
-        follower.level[:] = follower.gain * (observation[follower.channel] - follower.centre)
+        self.arrays.follower.level[:] = self._levels_at(observation)
         self._write_added()
 
     def _write_added(self) -> None:

@@ -7,7 +7,6 @@ made by `learning.ratios`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -82,9 +81,6 @@ class SignalMaker(Stored):
         )
         self.arrays = self._allocate(len(questions), max_finite)
         self.interest = self._interest.constant.copy()
-        self._is_reward = np.zeros(self.arrays.c.size, dtype=bool)
-        if cumulants.has_reward:
-            self._is_reward = self.arrays.channel == cumulants.n_channels
         self._outcomes = self.arrays.z  # as the questions define them
         if readout.offsets.is_on:
             self._outcomes = readout.offsets.arrays.outcome
@@ -173,7 +169,7 @@ class SignalMaker(Stored):
         """Compute the signals of a transition between two valid states, and return `finish_signals`' findings.
 
         `predict_one` returns a demon's prediction at a state, NaN if the demon diverged. Demons
-        about the reward skip the step if it is not finite.
+        about a channel or the reward skip the step if its reading is missing (NaN).
         """
         channels = state[0]
         if self._cumulants.has_reward:
@@ -190,9 +186,6 @@ class SignalMaker(Stored):
         is_end = offsets.is_on and (terminated or offsets.at_end)
         if is_end or offsets.is_moving or offsets.has_functions:
             readout.move(channels, terminated=terminated)
-        is_unknown = self._cumulants.has_reward and not math.isfinite(reward)
-        if is_unknown:
-            channels[-1] = 0.0
         inputs = (channels, previous_state[0], terminated)
         if self._finish is None:
             self._finish = bind(
@@ -202,9 +195,6 @@ class SignalMaker(Stored):
                 like=inputs,
             )
         findings = self._finish(*inputs)
-        if is_unknown:
-            self.arrays.c[self._is_reward] = reward
-            findings |= checks.BROKEN
         if self._interest.has_functions and not np.isfinite(self.interest).all():
             findings |= checks.BROKEN
         return int(findings)

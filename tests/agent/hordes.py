@@ -120,6 +120,27 @@ def after(n_steps: int, horde: Horde) -> Horde:
     return horde
 
 
+class WithReading:
+    """Passes a Horde the states of a life with another reading of channel 1 at the steps `at`."""
+
+    def __init__(self, horde: Any, at: tuple[int, ...], reading: float) -> None:
+        self.horde = horde
+        self._at = at
+        self._reading = reading
+
+    def _changed(self, observation: np.ndarray) -> np.ndarray:
+        changed = observation.copy()
+        if int(observation[3]) in self._at:
+            changed[1] = self._reading
+        return changed
+
+    def begin(self, observation: np.ndarray, tiles: np.ndarray) -> None:
+        self.horde.begin(self._changed(observation), tiles)
+
+    def learn(self, action: int, b: float, observation: Any, tiles: Any, **more: Any) -> None:
+        self.horde.learn(action, b, self._changed(observation), tiles, **more)
+
+
 def breaking(at: tuple[int, ...], bad: float, good: Any = 0.5) -> Callable[..., Any]:
     """Return a function of the state that returns `bad` at the steps `at`."""
     return lambda observation, _: bad if int(observation[3]) in at else good

@@ -124,7 +124,7 @@ def test_learn_refuses_by_name_and_learns_nothing(engine: Any, mode: Any) -> Non
     for arguments, words in (
         ((0, 0.5, SEEN[:0], T), "observation"),
         ((0, 0.5, SEEN[None], T), "observation"),
-        ((0, 0.5, np.array([0, np.nan, 0, 0]), T), "observation .*channel 1 is nan"),
+        ((0, 0.5, np.array([0, np.inf, 0, 0]), T), "observation .*channel 1 is inf"),
         ((0, 0.5, SEEN, T[:3]), "tiles .*shape"),
         ((0, 0.5, SEEN, T.astype(float)), "tiles"),
         ((0, 0.5, SEEN, T + N), "tiles .*0..24; number 0 is 25"),

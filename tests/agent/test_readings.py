@@ -63,6 +63,52 @@ def test_the_share_is_that_of_the_slow_twin(n_steps: int) -> None:
     np.testing.assert_allclose(horde.reading_shares, [one.share() for one in slow], rtol=1e-9)
 
 
+@pytest.mark.kernels
+def test_a_missing_reading_begins_the_sums_again() -> None:
+    """As a gap between the readings before and after it does, in the slow twin."""
+    questions = [ask(f"{g}", BEHAVIOUR, Channel(0), g) for g in GAMMAS]
+    horde = following(questions, "plain")
+    slow = [SlowReading(g) for g in GAMMAS]
+    rng = np.random.default_rng(2)
+    reading = np.full(4, 5.0)
+    horde.begin(np.full(4, np.nan), TILES)
+    assert horde.predictions.tolist() == [0.0, 0.0, 0.0]
+    was_missing = True
+    for _ in range(60):
+        reading = walk(rng, reading)
+        is_missing = bool(rng.random() < 0.2)
+        observation = reading
+        if is_missing:
+            observation = np.full(4, np.nan)
+        horde.learn(0, 1.0, observation, TILES)
+        for one in slow:
+            if was_missing and not is_missing:
+                one.begin(reading[0])
+            elif not is_missing:
+                one.learn(reading[0])
+        was_missing = is_missing
+    np.testing.assert_allclose(horde.reading_shares, [one.share() for one in slow], rtol=1e-9)
+
+
+@IN_ALL
+def test_the_last_reading_stands_for_a_missing_one_in_predictions(engine: Any, mode: Any) -> None:
+    """They are o + g (x - r) + theta.phi with x of the state before, wherever the prediction is asked for."""
+    horde = following([*followers(), ask("next", BEHAVIOUR, Prediction("one"), 0.5)], engine, mode)
+    life = RandomLife(horde)
+    life.run(30)
+    known, tiles = life.state
+    expected = horde.predict(tiles, known)
+    missing = known.copy()
+    missing[:2] = np.nan
+    np.testing.assert_allclose(horde.predict(tiles, missing), expected, rtol=1e-9)
+    horde.learn(0, 1.0, missing, tiles)
+    # Three demons know no cumulant; the fourth one learns from the prediction of the first
+    np.testing.assert_allclose(horde.predictions[:3], expected[:3], rtol=1e-9)
+    assert horde.n_skipped.tolist() == [1, 1, 1, 0]
+    horde.begin(missing, tiles)
+    np.testing.assert_allclose(horde.predictions[:3], expected[:3], rtol=1e-9)
+
+
 def test_what_lasts_has_a_share_and_noise_has_none() -> None:
     """Of a deviation that shrinks to .9 each step, .5 (.9 / (1 - .5 .9)) lasts for gamma .5."""
     names = ("lasting", "noise", "constant", "walk")
@@ -231,8 +277,8 @@ def test_predict_asks_for_the_observation() -> None:
     horde.begin(np.zeros(4), TILES)
     with pytest.raises(ValueError, match=r"predict\(tiles, observation\)"):
         horde.predict(TILES)
-    with pytest.raises(ValueError, match="observation must be finite; channel 1 is nan"):
-        horde.predict(TILES, np.array([0.0, np.nan, 0.0, 0.0]))
+    with pytest.raises(ValueError, match=r"observation must be finite, .*; channel 1 is inf"):
+        horde.predict(TILES, np.array([0.0, np.inf, 0.0, 0.0]))
 
 
 def test_other_questions_have_the_mean_as_offset() -> None:

@@ -19,6 +19,7 @@ from tests.agent.hordes import (
     N_ACTIVE,
     N,
     RandomLife,
+    WithReading,
     after,
     ask,
     assert_finite,
@@ -84,6 +85,65 @@ def test_a_broken_signal_is_a_gap_for_that_demon_alone(what: str, engine: Any, m
     assert_finite(horde)
     assert list(horde.skipped_because) == ["x"]
     assert re.match(f"3 x.*{words} at learning step 11", horde.skipped_because["x"])
+
+
+# ---- a missing reading: NaN in the observation -----------------------------------------------------------------------
+
+MISSING_AT = (0, 4, 5, 6, 21, 40)
+ABOUT_CHANNEL_1: list[GVF] = [
+    ask("cumulant", cumulant=Channel(1)),
+    ask("on policy", BEHAVIOUR, Channel(1), 0.5),
+    ask("function", cumulant=lambda o, _: 2.0 * o[1]),
+    ask("outcome", outcome=lambda o, _: o[1]),
+    ask("continuation", continuation=lambda o, _: 0.9 * o[1]),
+    ask("policy", PolicyFunction(lambda o, _: [o[1], 0.5 - o[1] / 2, 0.5 - o[1] / 2], N_ACTIONS)),
+]
+PARTS: dict[str, dict[str, Any]] = {
+    "theta alone": {},
+    "mean and average": {"offset": "mean", "average": 20.0},
+    "reading": {"offset": "reading", "rarity": True},
+}
+
+
+@IN_ALL
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_missing_reading_concerns_the_questions_about_it_alone(
+    parts: str, engine: Any, mode: Any
+) -> None:
+    """Five transitions lead to a missing reading, and six begin at one, where the policy is not known.
+
+    The others have the same bits as with any number there: also offsets, shares and averages.
+    """
+    questions = [*ABOUT_CHANNEL_1, *siblings()]
+    hordes = [make(questions, engine, mode, **PARTS[parts]) for _ in range(2)]
+    missing, known = hordes
+    RandomLife(
+        WithReading(missing, MISSING_AT, np.nan),
+        WithReading(known, MISSING_AT, 0.25),
+        p_break=0.05,
+    ).run(60)
+    about = [i for i, q in enumerate(questions) if i < 6 or q.cumulant == Channel(1)]
+    others = np.setdiff1d(np.arange(len(questions)), about)
+    n_skipped = missing.n_skipped
+    assert not n_skipped[others].any()
+    assert n_skipped[about].tolist() == [5, 5, 5, 5, 5, 6, 5, 5, 5]
+    assert missing.diverged == []
+    assert_finite(missing)
+    for mine, its in zip(missing.weights(others), known.weights(others), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    for name in ("predictions", "offsets", "reading_shares", "shifts", "td_error", "mspbe_scalar"):
+        mine, its = (getattr(horde, name)[others] for horde in hordes)
+        np.testing.assert_array_equal(mine, its, err_msg=name)
+
+
+@IN_ALL
+def test_a_question_about_a_missing_reading_learns_as_after_a_gap(engine: Any, mode: Any) -> None:
+    horde = make(siblings(), engine, mode)
+    alone = make([ask("sibling 1", cumulant=Channel(1))])
+    RandomLife(WithReading(horde, AT, np.nan), alone).run(50, begin=alone, at=AT)
+    assert horde.n_skipped.tolist() == [0, 3, 0, 0, 3, 0, 0, 3, 0, 0]
+    np.testing.assert_allclose(horde.weights()[0][1], alone.weights()[0][0], rtol=1e-9, atol=1e-12)
+    assert "cumulant was nan at learning step 11" in horde.skipped_because["sibling 1"]
 
 
 @IN_ALL
@@ -423,6 +483,17 @@ def test_a_policy_that_becomes_invalid_ends_no_life(what: str, engine: Any, mode
     assert not horde.n_skipped.any()
     if mode == "eager":
         assert_same_weights(horde, twin, first=2, its_first=1)
+
+
+def test_a_policy_may_be_unknown_at_a_first_state_with_a_missing_reading() -> None:
+    """NaN is an error of a policy only if the reading that it needs is there."""
+    policy = PolicyFunction(lambda o, _: [o[1], 1.0 - o[1], 0.0], N_ACTIONS)
+    horde = make([ask("x", policy)])
+    horde.begin(np.array([0.0, np.nan, 0.0, 0.0]), np.arange(N_ACTIVE))
+    horde.learn(0, 0.5, np.full(4, 0.25), np.arange(N_ACTIVE))
+    horde.learn(0, 0.5, np.full(4, 0.25), np.arange(N_ACTIVE))
+    assert horde.n_skipped.tolist() == [1]
+    assert horde.diverged == []
 
 
 def test_later_calls_of_begin_refuse_no_policy() -> None:

@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 def first_wrong(observation: Floats, tiles: Integers, n_features: int) -> int:
     """Return where a state is wrong, as `kernels.checks.first_wrong` numbers the places."""
     for i, value in enumerate(observation):
-        if not math.isfinite(value):
+        if math.isinf(value):
             return i
     for k, tile in enumerate(tiles):
         if not 0 <= tile < n_features:
