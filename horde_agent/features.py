@@ -138,6 +138,22 @@ class Tilings(Features):
         return f"{len(self.tables):,} kinds of tilings were added from a file: over {names}."
 
 
+@dataclass(frozen=True)
+class Unknown(Features):
+    """A tile more in each tiling of the layout, for states in which a reading is missing."""
+
+    WRITE = "unknown"
+    HELP = "with `unknown` a tile more in each tiling, for missing readings"
+
+    def added_to(self, interface: Interface, seed: int) -> Interface:  # noqa: ARG002
+        """Return the interface with these tiles."""
+        return interface.with_unknown()
+
+    def sentence(self, interface: Interface) -> str:  # noqa: ARG002
+        """Return what the tiles are for."""
+        return "Each tiling has a tile more, which is active while one of its readings is missing."
+
+
 _IN_SETTINGS = "tilings:"
 
 
@@ -174,7 +190,7 @@ def _checked(content: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return list(tables)
 
 
-KINDS = (Features, Pairs, Tilings)
+KINDS = (Features, Pairs, Tilings, Unknown)
 METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 HELP = f"{', or '.join(kind.HELP for kind in KINDS)}."
 

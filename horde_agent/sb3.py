@@ -29,7 +29,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from horde_agent.horde import Horde
-from horde_agent.interface import Interface
+from horde_agent.interface import HeldReadings, Interface
 from horde_agent.life.counts import RobotInfo
 from horde_agent.life.learner import check_fit, encoder
 from horde_agent.record import BROKEN, Observation
@@ -83,6 +83,7 @@ class HordeCallback(BaseCallback):
         self.horde = horde
         self.interface = interface
         self._encode = encoder(interface)
+        self._held = [HeldReadings(interface)]  # of each environment
         self._normalizer: Any = None  # a VecNormalize between the environment and the controller
         self.streams = [horde]
         self.n_learned = self.n_gaps = 0
@@ -103,12 +104,11 @@ class HordeCallback(BaseCallback):
             self.horde,
             *(self.horde.copy_for_stream() for _ in range(self.model.n_envs - 1)),
         ]
+        self._held = [HeldReadings(self.interface) for _ in self.streams]
         self._normalizer = _normalizer(self.model.get_env())
         # learn() may be called again: the stream restarts at the environment's current observation.
-        for stream, observation in zip(
-            self.streams, self._current(self.model._last_obs), strict=True
-        ):
-            self._begin(stream, observation)
+        for k, observation in enumerate(self._current(self.model._last_obs)):
+            self._begin(k, observation)
 
     def _on_step(self) -> bool:
         """Learn from (o_t, a_t, o_{t+1}) of each environment with b(a_t | o_t)."""
@@ -141,14 +141,14 @@ class HordeCallback(BaseCallback):
                 action,
                 self.last_probability,
                 reached,
-                self._encode(reached),
+                self._encode(self._held[k].fill(reached, begins=False)),
                 terminated=terminated,
                 reward=self._rewards[k],
             )
             self.n_learned += 1
             if not is_done:
                 return
-        self._begin(stream, following)
+        self._begin(k, following)
 
     def _original_rewards(self) -> list[float]:
         """Return the reward of the latest step of each environment, as the environment gave it."""
@@ -196,8 +196,10 @@ class HordeCallback(BaseCallback):
             )
         return probability
 
-    def _begin(self, stream: Horde, observation: Observation) -> None:
-        stream.begin(observation, self._encode(observation))
+    def _begin(self, k: int, observation: Observation) -> None:
+        """Begin the stream of environment `k` at an observation, which does not follow from the one before."""
+        filled = self._held[k].fill(observation, begins=True)
+        self.streams[k].begin(observation, self._encode(filled))
         self.n_gaps += 1
 
     def _current(self, shown: Any) -> list[Observation]:
@@ -509,6 +511,7 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
             raise ValueError("names must contain at least one question")
         self._horde = horde
         self._encode = encoder(interface)
+        self._held = HeldReadings(interface)
         self._places = [index[name] for name in names]
         self.n_predictions = len(names)
         box: Any = env.observation_space
@@ -528,7 +531,8 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
         readings = np.asarray(observation, dtype=np.float32)
-        predicted = self._horde.predict(self._encode(readings), readings)[self._places]
+        tiles = self._encode(self._held.fill(readings, begins=False))
+        predicted = self._horde.predict(tiles, self._held.known(readings))[self._places]
         return np.concatenate([readings, predicted.astype(np.float32)])
 
 

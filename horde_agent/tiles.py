@@ -2,7 +2,8 @@
 
 A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group or over one
 or two channels by name, and a `bias`. Tiles are numbered in the order table, channel, tiling, cell
-(row-major); the bias comes last.
+(row-major); the bias follows. With `unknown = true` each tiling has one tile more, which is active where
+a reading is missing; these come last, in the order of the tilings.
 
 Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
 """
@@ -55,13 +56,16 @@ class TileCoder:
             and the others with it (0 by default).
         groups: Group of each channel, in the order of the observation.
         names: Name of each channel; needed for tables with `channels`.
-        bias: True to add a feature that is always active, the last one.
+        bias: True to add a feature that is always active, behind the tiles.
+        unknown: True to add a tile to each tiling that is active where one of its readings is NaN, behind
+            the bias: the other tiles keep their numbers.
         where: Name of each table in error messages; by default "[[tiling]] number 1" and so on.
 
     Attributes:
         n_inputs: Length of an observation.
-        n_features: Number of tiles, including the bias.
+        n_features: Number of tiles, including the bias and the tiles "unknown".
         n_active: Number of tilings, including the bias.
+        has_unknown: Whether each tiling has a tile "unknown".
 
     Raises:
         ValueError: If a table has an unknown group, channel or key, or a number out of range.
@@ -79,6 +83,7 @@ class TileCoder:
         *,
         names: Sequence[str] = (),
         bias: bool = True,
+        unknown: bool = False,
         where: Sequence[str] | None = None,
     ) -> None:
         if where is None:
@@ -105,12 +110,16 @@ class TileCoder:
             offset=np.array([t.offset for t in tilings], dtype=np.float64),
         )
         self._has_bias = bool(bias)
+        self.has_unknown = bool(unknown)
+        self._first_unknown = n_tiles + bool(bias)
         self._tables = tuple(tables)
         self._groups = tuple(groups)
         self._names = tuple(names)
         self._where = tuple(where)
         self.n_inputs = len(groups)
-        self.n_features = n_tiles + bool(bias)
+        self.n_features = self._first_unknown
+        if unknown:
+            self.n_features += len(tilings)
         self.n_active = len(tilings) + bool(bias)
 
     @classmethod
@@ -133,23 +142,26 @@ class TileCoder:
             table = parsed_toml(text)
         except ValueError as error:
             raise ValueError(f"the tile layout is not valid TOML: {error}") from None
-        unknown = sorted(set(table) - {"bias", "tiling"})
-        if unknown:
+        foreign = sorted(set(table) - {"bias", "unknown", "tiling"})
+        if foreign:
             raise ValueError(
-                f"the tile layout has an unknown key {unknown[0]!r}; it may hold bias and [[tiling]]"
+                f"the tile layout has an unknown key {foreign[0]!r}; it may hold bias, unknown and [[tiling]]"
             )
         tilings = table.get("tiling", [])
-        bias = table.get("bias", True)
         if not isinstance(tilings, list) or not all(isinstance(t, dict) for t in tilings):
             raise ValueError("the tile layout: tiling must be [[tiling]] tables")
-        if not isinstance(bias, bool):
-            raise ValueError(f"the tile layout: bias must be true or false, not {bias!r}")
+        bias = table.get("bias", True)
+        unknown = table.get("unknown", False)
+        for key, value in (("bias", bias), ("unknown", unknown)):
+            if not isinstance(value, bool):
+                raise ValueError(f"the tile layout: {key} must be true or false, not {value!r}")
         tables = [_with_ending(tiling, ending) for ending in endings for tiling in tilings]
         return cls(
             tables,
             [str(c["group"]) for c in channels],
             names=[str(c.get("name", "")) for c in channels],
             bias=bias,
+            unknown=unknown,
             where=_numbered(tilings) * len(endings),
         )
 
@@ -178,6 +190,8 @@ class TileCoder:
     def layout(self) -> str:
         """The layout as TOML text, which `from_layout` reads."""
         lines = [f"bias = {json.dumps(self._has_bias)}"]
+        if self.has_unknown:
+            lines.append("unknown = true")
         for table in self._tables:
             lines += ["", "[[tiling]]"]
             lines += [f"{key} = {_toml(value)}" for key, value in table.items()]
@@ -209,14 +223,30 @@ class TileCoder:
         if names is None:
             names = self._names
         return TileCoder(
-            all_tables, all_groups, names=names, bias=self._has_bias, where=[*self._where, *where]
+            all_tables,
+            all_groups,
+            names=names,
+            bias=self._has_bias,
+            unknown=self.has_unknown,
+            where=[*self._where, *where],
+        )
+
+    def with_unknown(self) -> TileCoder:
+        """Return a coder whose tilings have a tile "unknown"; the other tiles keep their numbers."""
+        return TileCoder(
+            self._tables,
+            self._groups,
+            names=self._names,
+            bias=self._has_bias,
+            unknown=True,
+            where=self._where,
         )
 
     def encode(self, observation: NDArray[np.floating[Any]]) -> Tiles:
-        """Return the active features, in increasing order.
+        """Return the active features in the order of the tilings, the bias last.
 
         Args:
-            observation: Scaled readings, each in [0, 1], shape (n_inputs,).
+            observation: Scaled readings, each in [0, 1], shape (n_inputs,); with tiles "unknown" also NaN.
 
         Raises:
             ValueError: If `observation` has a wrong shape, or a reading is not in [0, 1].
@@ -228,13 +258,24 @@ class TileCoder:
             )
         out = np.empty(self.n_active, dtype=np.int64)
         outside = _bound_encode()(observation, self._tilings, out)
+        if outside >= 0 and self.has_unknown:
+            outside = self._encode_missing(observation, out)
         if outside >= 0:
             raise ValueError(
                 f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}"
             )
         if self._has_bias:
-            out[-1] = self.n_features - 1
+            out[-1] = self._first_unknown - 1
         return out
+
+    def _encode_missing(self, observation: NDArray[np.floating[Any]], out: Tiles) -> int:
+        """Write the active tiles of an observation with missing readings, as the kernel does of a whole one."""
+        is_missing = np.isnan(observation)
+        outside = int(_bound_encode()(np.where(is_missing, 0.0, observation), self._tilings, out))
+        is_unknown = is_missing[self._tilings.channel].any(axis=1)
+        numbers = np.flatnonzero(is_unknown)
+        out[numbers] = self._first_unknown + numbers
+        return outside
 
 
 @functools.cache

@@ -16,18 +16,29 @@ from numpy.typing import NDArray
 from horde_agent.gvf import GVF, named
 from horde_agent.interface.advice import flat_box
 from horde_agent.interface.feedback import Feedback
+from horde_agent.interface.held import HeldReadings
 from horde_agent.interface.pairs import INTERVALS, draw_pairs
 from horde_agent.interface.tabular import TabularNumbers, TabularObservation, flattener, readable
-from horde_agent.refusals import whole_number
+from horde_agent.refusals import real_number, whole_number
 from horde_agent.tiles import MOST_FEATURES, TileCoder
 from horde_agent.types import Bools, Floats, Tiles, listed
 
-__all__ = ["ChannelInfo", "Interface", "Scaler", "TabularObservation", "readable"]
+__all__ = [
+    "ChannelInfo",
+    "HeldReadings",
+    "Interface",
+    "Scaler",
+    "TabularObservation",
+    "readable",
+]
 
 _NOT_ONE = (
     "Interface.of needs one Gymnasium environment, not a {}: a Horde has one stream of experience, so create one "
     "environment with gymnasium.make"
 )
+
+HOLD_S = 1.0
+"""`ChannelInfo.hold_s`, unless a channel has another."""
 
 _UNBOUNDED_FROM = 1e30  # larger bounds, such as float32's largest number, mean that there is none
 
@@ -39,6 +50,8 @@ class ChannelInfo(NamedTuple):
         name, group, unit: As in the environment's metadata.
         is_sensor: True if families of questions include it.
         step: Quantisation step of the observation, in its own unit; None if unknown.
+        hold_s: For how long the last reading stands for a missing one in the features, in seconds; at
+            least one period.
     """
 
     name: str
@@ -46,6 +59,7 @@ class ChannelInfo(NamedTuple):
     unit: str
     is_sensor: bool
     step: float | None = None
+    hold_s: float = HOLD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +143,11 @@ class Interface:
         and "tile_layout". The defaults are obs_0.., action_0.., 1 s, and a layout made from the
         space. A channel's "range", [low, high] in its unit, is stored with a recording and must be
         the same to resume it; its "step" is the quantisation step of the observation, which
-        determines the nearly constant returns. A wrapper that changes the observation may set its
-        own `metadata`. Frames stacked by `FrameStackObservation` are supported: channels of the
-        frame before the newest are "light_0@-1" in group "light@-1", and so on. They have the same
-        tiles, and no questions. Discrete observations are those of `TabularObservation`: one tile
-        per state.
+        determines the nearly constant returns; "hold_s" is as in `ChannelInfo`. A wrapper that changes
+        the observation may set its own `metadata`. Frames stacked by `FrameStackObservation` are
+        supported: channels of the frame before the newest are "light_0@-1" in group "light@-1", and so
+        on. They have the same tiles, and no questions. Discrete observations are those of
+        `TabularObservation`: one tile per state.
 
         Raises:
             ValueError: If the observation is neither a flat Box of floats nor discrete, the action
@@ -261,6 +275,13 @@ class Interface:
         coder = self.coder.extended(tables, groups=(), names=self.names)
         return replace(self, coder=coder)
 
+    def with_unknown(self) -> Interface:
+        """Return an interface whose tilings have a tile more, "unknown", for missing readings (`held`).
+
+        n_features grows by the number of tilings; all other tiles and the bias keep their numbers.
+        """
+        return replace(self, coder=self.coder.with_unknown())
+
     def feeding_back(
         self, questions: Sequence[GVF], tables: Sequence[Mapping[str, Any]]
     ) -> Interface:
@@ -297,7 +318,8 @@ class Interface:
 
         Args:
             observation: The observation, shape (n_channels,), or a discrete one as the environment
-                returns it.
+                returns it. NaN, a missing reading, needs `with_unknown`; `HeldReadings.fill` before it
+                holds the last one.
             predictions: Predictions of the previous step that are fed back,
                 `horde.predictions[interface.feedback.demons(horde.names)]`; None at the beginning
                 of a stream.
@@ -369,6 +391,7 @@ def _channels(
             str(c.get("unit", "1")),
             bool(c.get("sensor", True)),
             c.get("step"),
+            _hold_s(c),
         )
         for c in described
     ]
@@ -386,3 +409,15 @@ def _channels(
         f"metadata describes {len(one)} channels, the observation has {n}; set metadata in the wrapper that "
         f'changes it, with "channels" and a "tile_layout" that fit'
     )
+
+
+def _hold_s(channel: Mapping[str, Any]) -> float:
+    """Return the `hold_s` of a channel's metadata."""
+    value = channel.get("hold_s")
+    if value is None:
+        return HOLD_S
+    name = f"hold_s of the channel {channel['name']!r}"
+    hold_s = real_number(name, value)
+    if not 0.0 <= hold_s < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, in seconds, not {hold_s!r}")
+    return hold_s

@@ -144,8 +144,7 @@ class RobotCounts:
         deadlines_missed: Steps that were late.
         n_clipped: Readings out of range.
         n_not_applied: Steps in which the action was not applied (safety stop, charging).
-        n_not_finite: Observations with a reading that was not finite. Each repeats the one before it
-            and is a gap.
+        n_not_finite: Observations with a reading that was not finite, which is missing then.
         link_losses, s_without_link: Number of losses of the link, and their total duration in
             seconds; None if the robot does not report them.
         sensor_age_s, overrun_s: Age of the newest packet when it was used, and lateness of each

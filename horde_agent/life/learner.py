@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, named
-from horde_agent.interface import Interface
+from horde_agent.interface import HeldReadings, Interface
 from horde_agent.learner import Learner
 from horde_agent.learning.stored import NEWCOMER, restored_streams, streams_state
 from horde_agent.learning.values import identity
@@ -118,6 +118,7 @@ class StreamPosition:
     """How far the stream of a robot was learned from.
 
     Attributes:
+        held: The last reading of each channel, which stands for a missing one in the features.
         phase: That of the newest row.
         action: The action taken there.
         b: The probability with which it was drawn.
@@ -126,6 +127,7 @@ class StreamPosition:
             was complete, as at the end of a life's run.
     """
 
+    held: HeldReadings
     phase: Phase = Phase.END
     action: int = NO_ACTION
     b: float = np.nan
@@ -138,7 +140,8 @@ class StreamPosition:
         if self.test is not None:
             test = self.test.state()
         fields = attributes(self, *_OF_POSITION)
-        return fields | {"phase": np.array(int(self.phase))} | nested(test=test)
+        parts = nested(test=test, held=self.held.state())
+        return fields | {"phase": np.array(int(self.phase))} | parts
 
 
 class StreamLearner:
@@ -185,9 +188,12 @@ class StreamLearner:
         # At the latest observation of an excursion
         self._predicted: Predictions = np.zeros(horde.n_demons)
         self.robot = 0
-        self.position = StreamPosition()
+        self.position = self._new_position()
         self._positions = {0: self.position}  # by number of the robot
         self._index_demons()
+
+    def _new_position(self) -> StreamPosition:
+        return StreamPosition(HeldReadings(self.interface))
 
     def _policies_under_test(self) -> list[PolicyUnderTest]:
         """Return the policies that are tested, with the names that they had before; the behaviour last."""
@@ -272,7 +278,9 @@ class StreamLearner:
         put_back(self, inner(state, "counts"), *_STATE)
         self.robot, streams = restored_streams(inner(state, "streams"))
         for robot, fields in streams.items():
-            position = StreamPosition(phase=Phase(int(fields["phase"])))
+            position = self._new_position()
+            position.phase = Phase(int(fields["phase"]))
+            position.held.restore(inner(fields, "held"))
             put_back(position, fields, *_OF_POSITION)
             test = inner(fields, "test")
             if test:
@@ -312,22 +320,21 @@ class StreamLearner:
     def encode(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
 
-        Predictions that are fed back are those of the observation before, by the weights of that
-        time. In an excursion weights do not change, and the predictions are made here. Call it once
-        for each observation, before `observe`.
+        For a missing reading (NaN) the last one is held (`HeldReadings`). Predictions that are fed back
+        are those of the observation before, by the weights of that time. In an excursion weights do not
+        change, and the predictions are made here. Call it once for each observation, before `observe`.
         """
-        if (
-            self._fed_back is None
-            or flags & ENDS_TEST
-            or self.position.phase not in (Phase.BEHAVE, Phase.EXCURSION)
-        ):
-            return self._encode_first(observation)
+        is_moving = self.position.phase in (Phase.BEHAVE, Phase.EXCURSION)
+        begins = not is_moving or bool(flags & Flag.GAP)
+        filled = self.position.held.fill(observation, begins=begins)
+        if self._fed_back is None or flags & ENDS_TEST or not is_moving:
+            return self._encode_first(filled)
         if self.position.phase is Phase.BEHAVE:
             if flags & BROKEN:
-                return self._encode_first(observation)
-            return self.interface.encode(observation, self.predictions[self._fed_back])
-        tiles = self.interface.encode(observation, self._predicted[self._fed_back])
-        self._predicted = self.horde.predict(tiles, observation)
+                return self._encode_first(filled)
+            return self.interface.encode(filled, self.predictions[self._fed_back])
+        tiles = self.interface.encode(filled, self._predicted[self._fed_back])
+        self._predicted = self.horde.predict(tiles, self.position.held.known(observation))
         return tiles
 
     def observe(
@@ -341,7 +348,8 @@ class StreamLearner:
         """Learn from the transition to `observation`, float32, (n_inputs,), score it, or begin a stream there.
 
         Nothing is learned across a gap, from a step that was not applied or has a stale frame, or
-        in an excursion. A test continues at a stale frame (ENDS_TEST). `tiles` are from `encode`;
+        in an excursion. A test continues at a stale frame (ENDS_TEST). A reading may be missing (NaN):
+        the Horde's questions that need it skip the step, and its returns are not measured. `tiles` are from `encode`;
         None to encode it here. `reward` is that of the transition, NaN if unknown. Raise
         RuntimeError if demons were added or removed without `rearrange`.
         """
@@ -433,7 +441,7 @@ class StreamLearner:
         if self._n_untimed:
             self._share_time(time.perf_counter() - began)
         self.robot = robot
-        self.position = self._positions.setdefault(robot, StreamPosition())
+        self.position = self._positions.setdefault(robot, self._new_position())
 
     def take_row(self, row: Row, tiles: Tiles | None = None) -> None:
         """Learn from the transition to a row, unless that was done (`is_observed`), and store its action.
@@ -458,7 +466,8 @@ class StreamLearner:
         return None
 
     def _predict_one(self, name: str, observation: Observation, tiles: Tiles) -> float:
-        return float(self.horde.predict(tiles, observation)[self._index[name]])
+        known = self.position.held.known(observation)
+        return float(self.horde.predict(tiles, known)[self._index[name]])
 
     def _continue_test(
         self, observation: Observation, tiles: Tiles, flags: int, reward: float
@@ -504,7 +513,7 @@ class StreamLearner:
             return self.predictions
         if self._fed_back is not None:
             return self._predicted
-        return self.horde.predict(tiles, observation)
+        return self.horde.predict(tiles, self.position.held.known(observation))
 
 
 def _rearranged(test: TestExcursion | None, new_index: Integers) -> TestExcursion | None:
@@ -550,28 +559,9 @@ def relearn(
 
 
 def rows_of(parts: Iterable[Stream]) -> Iterator[Row]:
-    """Yield each row.
-
-    A row outside a drive with a reading that is not finite is left out, and the next one follows a gap.
-    """
-    for part in _finite_parts(parts):
-        yield from rows_in(part.rows)
-
-
-def _finite_parts(parts: Iterable[Stream]) -> Iterator[Stream]:
-    """Yield parts of a stream without the rows that `rows_of` leaves out."""
-    follows_left_out = False
+    """Yield each row."""
     for part in parts:
-        rows = part.rows
-        is_kept = np.isfinite(rows["observation"]).all(axis=1) | np.isin(rows["phase"], [*DRIVES])
-        if is_kept.all() and not follows_left_out:
-            yield part
-            continue
-        follows = np.append(follows_left_out, ~is_kept)
-        follows_left_out = bool(follows[-1])
-        rows = rows.copy()
-        rows["flags"][follows[:-1]] |= np.uint8(Flag.GAP)
-        yield Stream(rows[is_kept], part.header, part.faults)
+        yield from rows_in(part.rows)
 
 
 class PredictorAlong:
@@ -585,24 +575,33 @@ class PredictorAlong:
     def __init__(self, horde: Learner, interface: Interface) -> None:
         self._horde = horde
         self._interface = interface
+        self._held = HeldReadings(interface)
         self._previous: Floats | None = None
 
     def __call__(self, part: Stream) -> Floats:
         """Return the predictions at each row of the next part, shape (n_rows, n_demons)."""
-        predictions = predict_along(part, self._horde, self._interface, self._previous)
+        predictions = predict_along(
+            part, self._horde, self._interface, before=self._previous, held=self._held
+        )
         # A view would keep the whole array in memory
         self._previous = predictions[-1].copy()
         return predictions
 
 
 def predict_along(
-    stream: Stream, horde: Learner, interface: Interface, before: Floats | None = None
+    stream: Stream,
+    horde: Learner,
+    interface: Interface,
+    before: Floats | None = None,
+    held: HeldReadings | None = None,
 ) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
     Predictions that are fed back begin again after each gap, as in a life. `before` are those at
-    the row before the first one, (n_demons,), if there is one.
+    the row before the first one, (n_demons,), if there is one, and `held` has the readings up to there.
     """
+    if held is None:
+        held = HeldReadings(interface)
     out = np.empty((len(stream), horde.n_demons))
     begin = encoder(interface)
     feedback = interface.feedback
@@ -610,10 +609,12 @@ def predict_along(
     if feedback is not None:
         fed_back = feedback.demons(horde.names)
     observations = stream.rows["observation"]
-    broken = are_broken(stream.rows["flags"])
+    flags = stream.rows["flags"]
+    broken = are_broken(flags)
     for t, observation in enumerate(observations):
         begins = before is None or fed_back is None or broken[t]
-        tiles = begin(observation) if begins else interface.encode(observation, before[fed_back])  # type: ignore[index]
-        out[t] = horde.predict(tiles, observation)
+        filled = held.fill(observation, begins=bool(flags[t] & Flag.GAP))
+        tiles = begin(filled) if begins else interface.encode(filled, before[fed_back])  # type: ignore[index]
+        out[t] = horde.predict(tiles, held.known(observation))
         before = out[t]
     return out

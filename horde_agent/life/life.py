@@ -438,7 +438,8 @@ class Life:
             self._before_step()
             robot_stream = self.robot_stream
             began = time.perf_counter()
-            choice = robot_stream.choose(self._encode())
+            tiles = self._encode()
+            choice = robot_stream.choose(tiles, self.student.position.held.latest)
             if choice.phase is Phase.DOCK:
                 self._dock()
             elif choice.phase is Phase.CENTRE:

@@ -35,7 +35,7 @@ from horde_agent.saving import (
     put_back,
     restore_generator,
 )
-from horde_agent.types import RNGLike, Tiles, can_be_called, generator
+from horde_agent.types import Floats, RNGLike, Tiles, can_be_called, generator
 
 PATIENCE_S = 60.0  # without an applied action
 
@@ -45,13 +45,12 @@ _SAVED = (
     "has_begun",
     "flags",
     "reward",
-    "_follows_not_finite",
     "is_resumed",
 )
 
 _NOT_FINITE = (
-    "step %d: the reading of %s is %s. Such an observation repeats the one before it, is not learned from, and counts "
-    "as a gap. Further ones are only counted"
+    "step %d: the reading of %s is %s, so it is missing. Questions that need it skip the step, and the others learn. "
+    "Further ones are only counted"
 )
 
 _log = logging.getLogger(__name__)
@@ -90,7 +89,8 @@ class RobotStream:
         has_begun: Whether the environment was reset for the first observation.
         is_resumed: Whether the robot kept moving since its state was saved, so that `Life.begin` is
             to mark and count a gap.
-        observation: The current one, float32, shape (n_inputs,); (0,) before the first.
+        observation: The current one, float32, shape (n_inputs,), NaN where a reading is missing; (0,)
+            before the first.
         flags: How it came about: `Flag`.
         info_fields: Fields of its row that `info` had, by name, such as t and pose.
         reward: Reward of the step to the current observation; NaN after a reset, or if it is
@@ -139,8 +139,6 @@ class RobotStream:
         self.tiles: Tiles | None = None
         self.awaits_reply = False
         self._n_not_applied_in_a_row = 0
-        # The observation before had a reading that was not finite
-        self._follows_not_finite = False
         low = interface.scaler.low
         high = interface.scaler.high
         self._n_inputs = len(interface.channels)
@@ -159,14 +157,19 @@ class RobotStream:
         """True if a drive to the centre or the dock is next."""
         return self.excursions.is_over(self.flags) or self.docks_next
 
-    def choose(self, tiles: Tiles) -> Choice:
-        """Choose what to do from the current observation, whose active features are `tiles`, (n_active,)."""
+    def choose(self, tiles: Tiles, readings: Floats) -> Choice:
+        """Choose what to do from the current observation.
+
+        Args:
+            tiles: Its active features, shape (n_active,).
+            readings: Its readings, and the last ones in place of missing ones, shape (n_inputs,).
+        """
         if self.dockings.is_low and self.docks_next:
             return Choice(Phase.DOCK, NO_ACTION, np.nan)
         return self.excursions.choose(
             behaviour=self.behaviour,
             rng=self.rng,
-            observation=self.observation.astype(np.float64),  # as for questions' functions
+            observation=readings.copy(),  # float64, as for questions' functions
             tiles=tiles.copy(),
             flags=self.flags,
         )
@@ -192,8 +195,7 @@ class RobotStream:
     ) -> None:
         """Make the observation of a reset, or of a step, the current one, and count its faults.
 
-        If a reading is not finite, the observation repeats the one before it, as one that is stale
-        does, and the next one is a gap. `unix_s` is the wall clock, NaN if unknown.
+        A reading that is not finite is missing, NaN. `unix_s` is the wall clock, NaN if unknown.
 
         Raises:
             UnfitResult: If the observation has another shape or type than the observation space;
@@ -212,17 +214,12 @@ class RobotStream:
         counts = self.counts
         counts.steps += is_step
         flags = info.flags
-        if self._follows_not_finite:
-            flags |= Flag.GAP
-            self._follows_not_finite = False
         if self._is_unit:
             is_in_range = _bound_check()(values) < 0
         else:
             is_in_range = np.isfinite(values).all()
         if not is_in_range:
             values = self._mended(values)
-            if self._follows_not_finite:
-                flags |= Flag.STALE
         self.observation = values
         self.flags = flags
         self.tiles = None
@@ -247,24 +244,16 @@ class RobotStream:
         self.awaits_reply = False
 
     def _mended(self, values: Observation) -> Observation:
-        """Return readings that are finite, and in [0, 1] if the observation space is that; count those that were not.
-
-        In place of readings that are not finite stands the current observation, or 0 if there is
-        none.
-        """
+        """Return readings that are finite or NaN, in [0, 1] if the observation space is that; count others."""
         counts = self.counts
         is_finite = np.isfinite(values)
         if not is_finite.all():
-            self._follows_not_finite = True
             counts.n_not_finite += 1
             if counts.n_not_finite == 1:
                 index = int(np.flatnonzero(~is_finite)[0])
                 name = self.interface.channels[index].name
                 _log.warning(_NOT_FINITE, counts.steps, name, values[index])
-            if self.observation.size:
-                values = self.observation
-            else:
-                values = np.nan_to_num(values, posinf=0.0, neginf=0.0)
+            values[~is_finite] = np.nan
         if self._is_unit:
             n_outside = np.count_nonzero((values < 0.0) | (values > 1.0))
             counts.n_clipped += int(n_outside)

@@ -79,7 +79,8 @@ class PairErrors:
         if n_since or row >= len(self._errors):
             return
         self._errors[row] = np.nan_to_num(errors[self._demons], posinf=0.0, neginf=0.0)
-        tiles = self._coder.encode(self._scaler(observation))
+        # A missing reading is in one cell, as a constant one
+        tiles = self._coder.encode(np.nan_to_num(self._scaler(observation)))
         self._cells[row] = tiles - self._coder.tilings.first
 
     def shares(self) -> Floats:

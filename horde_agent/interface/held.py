@@ -1,0 +1,123 @@
+"""Readings that stand for missing ones (NaN) in the features: the last one of each channel, for a while.
+
+A missing reading concerns the questions that need it, which skip the step (`Horde.learn`). Features need
+a number: for `hold_s` of its channel the last reading stands for it, which a lost packet or a slow topic
+needs. After that, the tilings that read the channel have their tile "unknown", in an interface of
+`Interface.with_unknown`; in another one the last reading stands for it until the channel returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.saving import State, attributes, put_back
+from horde_agent.types import Bools, Floats, Integers
+
+if TYPE_CHECKING:
+    from horde_agent.interface import Interface
+
+_STATE = ("latest", "age", "n_missing")
+
+
+class HeldReadings:
+    """The last readings of one stream of observations.
+
+    Args:
+        interface: Channels, period, and whether its tilings have a tile "unknown".
+
+    Attributes:
+        latest: The last reading of each channel, in its own unit, shape (n_channels,); its lower bound,
+            or 0 without one, before the first.
+        age: Steps since the last reading of each channel, shape (n_channels,): 0 if it is there; beyond
+            `hold_s` from the first step on if there was none.
+        n_missing: Number of observations without a reading of each channel, shape (n_channels,).
+    """
+
+    def __init__(self, interface: Interface) -> None:
+        scaler = interface.scaler
+        n_channels = len(interface.channels)
+        hold_s = np.array([channel.hold_s for channel in interface.channels])
+        most_held = np.maximum(np.rint(hold_s / interface.period_s), 1.0)
+        self._most_held: Integers = most_held.astype(np.int64)
+        self._has_unknown = interface.coder.has_unknown
+        self.latest: Floats = np.where(scaler.bounded, scaler.low, 0.0)
+        self.age: Integers = self._most_held.copy()
+        self.n_missing: Integers = np.zeros(n_channels, dtype=np.int64)
+
+    def fill(self, observation: NDArray[Any], *, begins: bool) -> NDArray[Any]:
+        """Return the next observation with readings for missing ones, (n_channels,), for the tile coder.
+
+        NaN remains where the tile is "unknown". Call it once for each observation.
+
+        Args:
+            observation: The observation, shape (n_channels,); it is returned if no reading is missing.
+            begins: Whether it does not follow from the one before: no earlier reading is held then.
+        """
+        is_missing = np.isnan(observation)
+        if not is_missing.any():
+            self.latest[:] = observation
+            self.age[:] = 0
+            return observation
+        if begins:
+            self.age = np.maximum(self.age, self._most_held)
+        self.n_missing += is_missing
+        self.latest = np.where(is_missing, self.latest, observation)
+        self.age = np.where(is_missing, self.age + 1, 0)
+        filled = self.latest.astype(observation.dtype)
+        if self._has_unknown:
+            filled[self.age > self._most_held] = np.nan
+        return filled
+
+    def known(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Return the newest observation, (n_channels,), with the last readings in place of all missing ones."""
+        return np.where(np.isnan(observation), self.latest, observation).astype(observation.dtype)
+
+    def state(self) -> State:
+        """Return the readings, their ages and the counts."""
+        return attributes(self, *_STATE)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *_STATE)
+
+
+class FilledRows(NamedTuple):
+    """Observations of rows without missing readings, each of shape (n_rows, n_channels).
+
+    Attributes:
+        for_tiles: Those of `HeldReadings.fill`.
+        known: Those of `HeldReadings.known`.
+    """
+
+    for_tiles: NDArray[Any]
+    known: NDArray[Any]
+
+
+def filled_rows(
+    observations: NDArray[Any],
+    begins: Bools,
+    interface: Interface,
+    held: HeldReadings | None = None,
+) -> FilledRows:
+    """Return consecutive observations without missing readings.
+
+    Args:
+        observations: Shape (n_rows, n_channels).
+        begins: Which rows do not follow from the row before, shape (n_rows,).
+        interface: Describes the channels.
+        held: The readings up to the first row; none when None.
+    """
+    if held is None:
+        held = HeldReadings(interface)
+    if not np.isnan(observations).any():
+        for observation in observations[-1:]:
+            held.fill(observation, begins=False)
+        return FilledRows(observations, observations)
+    filled = FilledRows(observations.copy(), observations.copy())
+    for row, observation in enumerate(observations):
+        filled.for_tiles[row] = held.fill(observation, begins=bool(begins[row]))
+        filled.known[row] = held.known(observation)
+    return filled

@@ -1,0 +1,286 @@
+"""Missing readings: held for a while in the features, then a tile "unknown"; in a life, its record and its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import GVF, Behaviour, Channel, Interface
+from horde_agent.interface import HeldReadings
+from horde_agent.life.excursions import ExcursionConfig
+from horde_agent.life.learner import predict_along, relearn
+from horde_agent.life.life import Life
+from horde_agent.questions import excursions
+from horde_agent.record import Flag, Phase, Recorder
+from horde_agent.tiles import TileCoder
+from tests.agent.doubles import PERIOD_S, ToyBody, horde_of, live, toy_life
+
+NAN = np.nan
+SAW = 1
+LAYOUT = """
+[[tiling]]
+group = "obs"
+intervals = [4]
+tilings = 2
+
+[[tiling]]
+channels = ["age", "saw"]
+intervals = [2, 3]
+tilings = 1
+"""
+
+
+class DeadSensor(ToyBody):
+    """The reading of the sawtooth is missing at some ages.
+
+    Args:
+        reading: What stands in its place.
+        metadata: Further metadata.
+    """
+
+    def __init__(
+        self,
+        ages: Any,
+        reading: float = NAN,
+        metadata: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(**arguments)
+        self.metadata |= metadata or {}
+        self._ages = ages
+        self._reading = reading
+
+    def channel_values(self) -> np.ndarray:
+        readings = super().channel_values()
+        if self.age in self._ages:
+            readings[SAW] = self._reading
+        return readings
+
+
+def interface_of(layout: str = LAYOUT, **metadata: Any) -> Interface:
+    return Interface.of(DeadSensor((), metadata={"tile_layout": layout, **metadata}))
+
+
+# ---- tiles ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tiles_unknown_are_numbered_behind_all_others_which_keep_their_numbers() -> None:
+    """Six tilings of 4 tiles, one of 6 and a bias are features 0 to 30; the unknown tile of tiling t is 31 + t."""
+    plain = interface_of()
+    interface = plain.with_unknown()
+    coder = interface.coder
+    assert (plain.coder.n_features, plain.coder.n_active) == (31, 8)
+    assert (coder.n_features, coder.n_active) == (38, 8)
+    whole = np.array([0.3, 0.6, 0.9])
+    np.testing.assert_array_equal(interface.encode(whole), plain.encode(whole))
+    assert interface.encode(whole)[-1] == 30
+    tiles = plain.encode(whole).tolist()
+    # The sawtooth has tilings 2 and 3, and with the age tiling 6
+    expected = [*tiles[:2], 33, 34, *tiles[4:6], 37, 30]
+    assert interface.encode(np.array([0.3, NAN, 0.9])).tolist() == expected
+    unknown = interface.encode(np.full(3, NAN)).tolist()
+    assert unknown == [31, 32, 33, 34, 35, 36, 37, 30]
+    with pytest.raises(ValueError, match="channel 1 is nan"):
+        plain.encode(np.array([0.3, NAN, 0.9]))
+    with pytest.raises(ValueError, match=r"channel 2 is 1.5"):
+        coder.encode(np.array([0.3, NAN, 1.5]))
+
+
+def test_a_layout_with_tiles_unknown_is_written_read_and_extended() -> None:
+    coder = interface_of(f"unknown = true\n{LAYOUT}").coder
+    assert coder.has_unknown
+    channels = [{"name": name, "group": "obs"} for name in ("age", "saw", "last")]
+    again = TileCoder.from_layout(coder.layout, channels)
+    assert (again.n_features, again.has_unknown) == (38, True)
+    extended = coder.extended([{"group": "obs", "intervals": [5], "tilings": 1}], groups=())
+    assert extended.n_features == 38 + 3 * 6
+    assert extended.encode(np.full(3, NAN))[0] == 31 + 15
+    with pytest.raises(ValueError, match="unknown must be true or false, not 1"):
+        interface_of(f"unknown = 1\n{LAYOUT}")
+
+
+# ---- held readings --------------------------------------------------------------------------------------------------
+
+
+def filled(held: HeldReadings, saw: float, *, begins: bool = False) -> float:
+    """Return the reading of the sawtooth for the features at the next observation."""
+    observation = np.array([0.5, saw, 0.5], dtype=np.float32)
+    return float(held.fill(observation, begins=begins)[SAW])
+
+
+def test_a_reading_is_held_for_hold_s_and_then_unknown() -> None:
+    """Of 0.3 s, three periods; the next reading begins again, and none is held across a gap."""
+    channels = [dict(channel) for channel in ToyBody().metadata["channels"]]
+    channels[SAW]["hold_s"] = 0.3
+    held = HeldReadings(interface_of(channels=channels).with_unknown())
+    assert np.isnan(filled(held, NAN))
+    assert filled(held, 0.25) == 0.25
+    readings = [filled(held, NAN) for _ in range(5)]
+    np.testing.assert_array_equal(readings, [0.25, 0.25, 0.25, NAN, NAN])
+    assert filled(held, 0.75) == 0.75
+    assert filled(held, NAN) == 0.75
+    assert np.isnan(filled(held, NAN, begins=True))
+    assert np.isnan(filled(held, NAN))
+    assert held.n_missing.tolist() == [0, 9, 0]
+    assert held.latest[SAW] == 0.75
+
+
+@pytest.mark.parametrize(("hold_s", "n_held"), [(0.0, 1), (0.26, 3), (None, 10)])
+def test_a_reading_is_held_for_a_period_at_least_and_a_second_by_default(
+    hold_s: float | None, n_held: int
+) -> None:
+    channels = [dict(channel) for channel in ToyBody().metadata["channels"]]
+    channels[SAW]["hold_s"] = hold_s
+    held = HeldReadings(interface_of(channels=channels).with_unknown())
+    filled(held, 0.25)
+    readings = np.array([filled(held, NAN) for _ in range(12)])
+    assert np.isfinite(readings).tolist() == [True] * n_held + [False] * (12 - n_held)
+
+
+def test_without_tiles_unknown_the_last_reading_stands_until_the_sensor_returns() -> None:
+    """Before the first one the lower bound does, 0."""
+    held = HeldReadings(interface_of())
+    assert filled(held, NAN) == 0.0
+    filled(held, 0.25)
+    assert [filled(held, NAN) for _ in range(50)] == [0.25] * 50
+    assert filled(held, NAN, begins=True) == 0.25
+
+
+@pytest.mark.parametrize("hold_s", [-1.0, np.inf, NAN])
+def test_an_impossible_hold_s_is_refused(hold_s: float) -> None:
+    channels = [dict(channel, hold_s=hold_s) for channel in ToyBody().metadata["channels"]]
+    with pytest.raises(ValueError, match="hold_s of the channel 'age' must be finite"):
+        interface_of(channels=channels)
+
+
+# ---- a life ---------------------------------------------------------------------------------------------------------
+
+AGES = range(40, 90)
+WITHOUT_SAW = """
+[[tiling]]
+channels = ["age"]
+intervals = [8]
+tilings = 4
+
+[[tiling]]
+channels = ["last"]
+intervals = [4]
+tilings = 4
+"""
+
+
+def questions_about(interface: Interface) -> list[GVF]:
+    return excursions(interface, (0.0, 0.5))
+
+
+def lived(body: ToyBody, mode: Any = "eager", **further: Any) -> tuple[Life, Recorder]:
+    """Live 120 steps, and return the life and its record."""
+    interface = Interface.of(body)
+    recorder = Recorder(len(interface.channels))
+    horde = horde_of(questions_about(interface), interface, mode, offset="reading", average=20.0)
+    return live(120, body, horde, recorder=recorder, **further), recorder
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_questions_that_do_not_see_a_dead_sensor_learn_the_same_bits(mode: Any) -> None:
+    """No tiling reads the sawtooth; a life in which it is sound has the same weights but for the questions about it.
+
+    Today's gap of 50 steps would leave 69 of 120 steps to learn from.
+    """
+    layout = {"tile_layout": WITHOUT_SAW}
+    dead, recorder = lived(DeadSensor(AGES, metadata=layout), mode)
+    sound, _ = lived(DeadSensor((), metadata=layout), mode)
+    assert dead.student.learning_steps == sound.student.learning_steps == 120
+    assert dead.counts.gaps == 0
+    assert dead.counts.n_not_finite == len(AGES)
+    about = np.array([q.cumulant == Channel(SAW) for q in dead.horde.questions])
+    np.testing.assert_array_equal(dead.horde.n_skipped, len(AGES) * about)
+    others = np.flatnonzero(~about)
+    for mine, its in zip(dead.horde.weights(others), sound.horde.weights(others), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    np.testing.assert_array_equal(dead.horde.predictions[others], sound.horde.predictions[others])
+    rows = recorder.stream().rows
+    assert np.isnan(rows["observation"][:, SAW]).sum() == len(AGES)
+    assert np.isfinite(rows["observation"][:, [0, 2]]).all()
+    assert not (rows["flags"][1:] & (Flag.GAP | Flag.STALE)).any()
+
+
+@pytest.mark.parametrize("has_unknown", [False, True])
+def test_a_record_with_missing_readings_is_learned_from_again_to_the_bit(has_unknown: bool) -> None:
+    layout = LAYOUT
+    if has_unknown:
+        layout = f"unknown = true\n{LAYOUT}"
+    body = DeadSensor(AGES, metadata={"tile_layout": layout}, faults={60: {"gap": 1}})
+    life, recorder = lived(body, excursions=ExcursionConfig(probability=0.02, horizon=5))
+    interface = life.interface
+    again = horde_of(questions_about(interface), interface, offset="reading", average=20.0)
+    relearn(recorder.stream(), again, interface)
+    assert again.weights_sha256() == life.horde.weights_sha256()
+    visited = np.abs(again.weights()[0]).sum(axis=0)[31:]
+    if has_unknown:
+        # The tiles of the sawtooth, and of its pair with the age
+        assert np.flatnonzero(visited).tolist() == [2, 3, 6]
+
+
+def test_a_life_is_restored_while_a_reading_is_held() -> None:
+    """Restored at age 45, it holds the reading of age 39 until age 49 and is unknown from 50 on."""
+    layout = {"tile_layout": f"unknown = true\n{LAYOUT}"}
+    interface = Interface.of(DeadSensor((), metadata=layout))
+    hordes = [horde_of(questions_about(interface), interface) for _ in range(2)]
+    body = DeadSensor(AGES, metadata=layout)
+    whole = toy_life(body, hordes[0])
+    whole.run(45)
+    position = whole.student.position
+    state = whole.student.state()
+    learner = toy_life(DeadSensor(AGES, metadata=layout), hordes[1]).student
+    learner.restore(state)
+    restored = learner.position.held
+    for _ in range(8):
+        np.testing.assert_array_equal(
+            restored.fill(np.full(3, NAN, np.float32), begins=False),
+            position.held.fill(np.full(3, NAN, np.float32), begins=False),
+        )
+    assert restored.n_missing.tolist() == [8, 6 + 8, 8]
+
+
+def test_returns_with_a_missing_reading_are_not_measured() -> None:
+    """Excursions of five steps test the questions about the other channels, with the same returns."""
+    config = ExcursionConfig(probability=0.1, horizon=5)
+    dead, _ = lived(DeadSensor(range(1000), metadata={"tile_layout": LAYOUT}), excursions=config)
+    about = np.array([q.cumulant == Channel(SAW) for q in dead.horde.questions])
+    n_tests = dead.student.errors.n_tests
+    assert n_tests[~about].sum() > 10
+    assert not n_tests[about].any()
+
+
+def test_the_behaviour_sees_the_last_reading_in_place_of_a_missing_one() -> None:
+    seen = []
+
+    class Watching:
+        def draw(self, rng: np.random.Generator, observation: Any, tiles: Any) -> tuple[int, float]:
+            seen.append(float(observation[SAW]))
+            return 0, 1.0
+
+        def forget(self) -> None:
+            pass
+
+    body = DeadSensor((3, 4), metadata={"tile_layout": LAYOUT})
+    interface = Interface.of(body)
+    horde = horde_of([GVF("saw", Behaviour(), Channel(SAW), 0.5)], interface)
+    with Life(body, horde, Watching(), np.random.default_rng(0)) as life:
+        life.run(7)
+    np.testing.assert_allclose(seen, np.array([0, 1, 2, 2, 2, 5, 6]) / 7, rtol=1e-6)
+
+
+def test_predictions_along_a_record_hold_the_readings_as_the_life_did() -> None:
+    body = DeadSensor(AGES, metadata={"tile_layout": f"unknown = true\n{LAYOUT}"})
+    life, recorder = lived(body)
+    stream = recorder.stream()
+    predictions = predict_along(stream, life.horde, life.interface)
+    assert np.isfinite(predictions).all()
+    np.testing.assert_allclose(predictions[-1], life.horde.predictions, rtol=1e-6)
+    assert stream.rows["phase"][-1] == Phase.END
+    assert PERIOD_S == 0.1
