@@ -32,7 +32,7 @@ _COMMAND_PREFIXES = {"Twist": "", "TwistStamped": "twist."}
 _COMMAND_BINS = {"linear.x": [0.01], "angular.z": [-0.1, 0.1]}
 _KEYS = {
     "period_s": Key("0.1", "time between two rows in seconds; required"),
-    "max_age_s": Key("1.0", "an older value is missing: no row, a gap; also in a [[channel]]"),
+    "max_age_s": Key("1.0", "an older value is missing; also in a [[channel]]"),
     "rows": Key('"/odom"', "a row at each message of this topic, not at a fixed period"),
     "clock": Key('"stamp"', 'times of the headers; "log": times of recording'),
     "action": Key(
@@ -53,7 +53,7 @@ _KEYS = {
     "episode": Key(
         '{ topic = "/episode", field = "data" }', "its number, which holds until the next one"
     ),
-    "missing": Key('"gap"', "rows with a NaN are dropped; an error otherwise"),
+    "missing": Key('"gap"', "rows that lack a reading are dropped"),
 }
 _CHANNEL_MEANINGS = {
     "infinite": "no echo",

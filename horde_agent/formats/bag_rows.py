@@ -1,7 +1,8 @@
 """Rows at a fixed period from the messages of a bag: the newest value of each field at the row's time.
 
-Nothing is interpolated. A row at which a field's newest value is older than its `max_age_s` is left
-out, so the next one follows a gap. Messages are read once, and put in the order of their times
+Nothing is interpolated. A channel whose newest value is older than its `max_age_s` is missing in the row.
+A row is left out, so that the next one follows a gap, if all channels are missing, or a field that it needs
+is. Messages are read once, and put in the order of their times
 within a second. Where the clock of a topic jumps back further, as when a simulation restarts, the
 messages that follow are read after a pause.
 """
@@ -49,7 +50,7 @@ class Field(NamedTuple):
         topic: The topic.
         steps: Path of the number in a message.
         max_age_s: Age from which a value is missing, in seconds.
-        timing: Of a value, "at": the newest at the row's time; a row without it is left out.
+        timing: Of a value, "at": the newest at the row's time.
             "after": the first one from the row's time on and before the next row, as of a command
             that answers the row's observation, or the value in force without one; NaN without
             either. Of an amount, "at": since the row before, up to the row's time; "after": from the
@@ -58,6 +59,7 @@ class Field(NamedTuple):
             if one of the messages is true.
         infinite: What an infinite number is replaced by; None to keep it.
         too_near: What minus infinity is replaced by; None to keep it.
+        is_needed: Whether a row without the value is left out.
     """
 
     column: str
@@ -68,6 +70,7 @@ class Field(NamedTuple):
     kind: str
     infinite: float | None
     too_near: float | None
+    is_needed: bool = True
 
     def number_in(self, content: Any) -> float:
         """Return the number of a message; NaN if an array lacks its element; raise FieldError if it is not there."""
@@ -87,6 +90,7 @@ class Losses:
         n_messages: Number of messages.
         n_rows: Number of rows.
         n_gaps: Number of row times without a row, by the topic that was missing.
+        n_missing: Number of rows that lack the readings of a topic, by topic.
         n_late: Number of messages of a topic that stood too late in the file.
         n_unreadable: Number of messages that do not fit their type, of those that were decoded.
         n_in_no_row: Number of messages with an amount other than 0 that is in no row, by topic.
@@ -100,6 +104,7 @@ class Losses:
     n_messages: int = 0
     n_rows: int = 0
     n_gaps: Counter[str] = field(default_factory=Counter)
+    n_missing: Counter[str] = field(default_factory=Counter)
     n_late: Counter[str] = field(default_factory=Counter)
     n_unreadable: int = 0
     n_in_no_row: Counter[str] = field(default_factory=Counter)
@@ -188,12 +193,21 @@ class Resampler:
             if instant.is_row:
                 time_s = float(instant.time_ns - losses.start_ns) / SECOND_NS
                 row = _Row(instant.time_ns, [time_s, *[math.nan] * len(self.fields)])
-                missing = [one.topic for one in sources_at if not one.is_fresh(instant.time_ns)]
-                if missing:
-                    losses.n_gaps.update(dict.fromkeys(missing, 1))
+                missing = [one for one in sources_at if not one.is_fresh(instant.time_ns)]
+                left_out = [one.topic for one in missing if one.is_needed]
+                optional = [one for one in sources_at if not one.is_needed]
+                if optional and all(one in missing for one in optional):
+                    left_out += [one.topic for one in optional]
+                if left_out:
+                    losses.n_gaps.update(dict.fromkeys(left_out, 1))
                     row = None
+                elif missing:
+                    losses.n_missing.update({one.topic for one in missing})
                 for source in sources_at:
-                    source.write(row)
+                    if source in missing:
+                        source.write(None)
+                    else:
+                        source.write(row)
         yield from _completed(row, sources_after, losses)
         for source in sources_at:
             source.write(None)
@@ -205,16 +219,22 @@ class Resampler:
         }
         groups: dict[tuple[Any, ...], dict[int, Field]] = {}
         for column, one in enumerate(self.fields):
-            key = (one.topic, one.timing, one.kind, one.max_age_s, selected_part(one.steps))
+            way = (one.timing, one.kind, one.max_age_s, one.is_needed)
+            key = (one.topic, way, selected_part(one.steps))
             groups.setdefault(key, {})[column] = one
         return [_Source(group, contents[key[0]], losses) for key, group in groups.items()]
 
     def _instants(self, arrivals: Iterable[Arrival]) -> Iterator[_Instant]:
         """Yield the times of rows and messages in order."""
         period_ns = _in_ns(self.period_s)
-        ages_s = [one.max_age_s for one in self.fields if (one.kind, one.timing) == (VALUE, AT)]
-        # Beyond it, a field that a row needs is missing
-        longest_ns = period_ns + _in_ns(min(ages_s, default=0.0))
+        values = [one for one in self.fields if (one.kind, one.timing) == (VALUE, AT)]
+        needed_s = [one.max_age_s for one in values if one.is_needed]
+        optional_s = [one.max_age_s for one in values if not one.is_needed]
+        # Beyond it, a field that a row needs is missing, or all channels are
+        longest_s = min([*needed_s, max(optional_s, default=math.inf)], default=0.0)
+        if not values:
+            longest_s = 0.0
+        longest_ns = period_ns + _in_ns(longest_s)
         row_ns: int | None = None
         previous_ns = 0
         for time_ns, group in groupby(arrivals, key=attrgetter("time_ns")):
@@ -328,6 +348,7 @@ class _Source:
     Attributes:
         topic: The topic.
         timing: That of the fields.
+        is_needed: Whether a row without them is left out.
     """
 
     def __init__(
@@ -336,6 +357,7 @@ class _Source:
         first = next(iter(fields.values()))
         self.topic = first.topic
         self.timing = first.timing
+        self.is_needed = first.is_needed
         self._kind = first.kind
         self._max_age_ns = _in_ns(first.max_age_s)
         self._selected = selected_part(first.steps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,6 +47,7 @@ from horde_agent.formats.bag_rows import (
 )
 from horde_agent.formats.columns import (
     ESTIMATE,
+    MISSING_READING,
     OF_EPISODES,
     TRANSITION,
     Columns,
@@ -180,6 +182,7 @@ class _PlanReader:
         self._pairing = Pairing.of(table)
         self._table = {key: value for key, value in table.items() if key not in Pairing._fields}
         self._fields: dict[str, Field] = {}
+        self._drops = table.get("missing", MISSING_READING) != MISSING_READING
 
     def plan(self) -> BagPlan:
         """Return the plan."""
@@ -284,6 +287,7 @@ class _PlanReader:
             max_age_s=numbers.get("max_age_s", max_age_s),
             infinite=numbers.get("infinite"),
             too_near=numbers.get("too_near"),
+            is_needed=key != _CHANNEL or self._drops,
         )
         if self._fields.setdefault(column, field) != field:
             raise BadInput(f"{column} is named twice, with different keys")
@@ -358,6 +362,11 @@ class BagTable(Table):
             raise BadInput(
                 f"{self._bag.path} has no row with a number in each field: {self._gaps()}"
             )
+        for topic, n_missing in self._losses.n_missing.items():
+            if n_missing == self._losses.n_rows:
+                raise BadInput(
+                    f"{self._bag.path} has no row with a value of {topic}: {_old_values(self._losses.n_missing)}"
+                )
         if self._plan.action and self._n_without_action == self._losses.n_rows:
             raise BadInput(
                 f"{self._bag.path}: no row has an action, because no message of {self._action_topics} is at most "
@@ -448,6 +457,8 @@ class BagTable(Table):
         n_gaps = max(losses.n_gaps.values(), default=0)
         if n_gaps > 0.2 * (losses.n_rows + n_gaps):
             remarks.append(f"Many times have no row: {self._gaps()}.")
+        if max(losses.n_missing.values(), default=0) > 0.2 * losses.n_rows:
+            remarks.append(f"Many rows lack a reading: {_old_values(losses.n_missing)}.")
         if self._plan.action and self._n_without_action > 0.2 * losses.n_rows:
             remarks.append(
                 f"{self._n_without_action:,} of {losses.n_rows:,} rows have no action, because the newest message of "
@@ -495,17 +506,24 @@ class BagTable(Table):
             )
         if self._losses.n_gaps:
             notes.append(f"Rows were left out: {self._gaps()}.")
+        if self._losses.n_missing:
+            notes.append(f"Rows lack a reading: {_old_values(self._losses.n_missing)}.")
         return [*notes, *self.facts, *super().notes]
 
     def _gaps(self) -> str:
-        parts = []
-        for topic, n_gaps in self._losses.n_gaps.most_common(3):
-            parts.append(f"{topic} had no value, or one older than its max_age_s, {n_gaps:,} times")
-        return "; ".join(parts) or "no message has one"
+        return _old_values(self._losses.n_gaps) or "no message has one"
 
     @property
     def _action_topics(self) -> str:
         return ", ".join(dict.fromkeys(part.topic for part in self._plan.action))
+
+
+def _old_values(counts: Counter[str]) -> str:
+    """Return how often the topics that were missing most often were, empty without any."""
+    return "; ".join(
+        f"{topic} had no value, or one older than its max_age_s, {n:,} times"
+        for topic, n in counts.most_common(3)
+    )
 
 
 def _date(time_ns: int) -> str:

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.formats.tables import Table
-from horde_agent.interface import Interface
+from horde_agent.interface import HeldReadings, Interface
+from horde_agent.interface.held import filled_rows
 from horde_agent.record import Phase, Stream
 from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, Integers, Tiles
@@ -111,6 +112,7 @@ def _batches(
     rows: Iterable[Stream], interface: Interface
 ) -> Iterator[tuple[NDArray[np.int64], Integers]]:
     """Yield tiles, shape (n, n_active), and actions, shape (n,), of rows with an action, thinned in a long table."""
+    held = HeldReadings(interface)
     acted = (part.rows[part.rows["phase"] == Phase.BEHAVE] for part in rows)
     blocks = chain.from_iterable(
         (part[k : k + _BLOCK] for k in range(0, len(part), _BLOCK)) for part in acted
@@ -124,7 +126,9 @@ def _batches(
         if n_used == _THINNED_FROM:
             stride = 2 * stride
             n_used = n_used // 2
-        tiles = np.array([interface.encode(observation) for observation in block["observation"]])
+        begins = np.zeros(len(block), dtype=bool)
+        filled = filled_rows(block["observation"], begins, interface, held).for_tiles
+        tiles = np.array([interface.encode(observation) for observation in filled])
         yield tiles, block["action"].astype(np.int64)
 
 

@@ -131,6 +131,16 @@ def as_numbers(cells: Cells) -> Floats:
     return np.array([_number(cell) for cell in cells.tolist()], dtype=np.float64)
 
 
+def are_missing(cells: Cells) -> Bools:
+    """Return which cells of a column hold nothing, shape (n_rows,): None, NaN, an empty text, or one of `MISSING`."""
+    kind = cells.dtype.kind
+    if kind == "f":
+        return np.isnan(cells)
+    if kind in "iub":
+        return np.zeros(len(cells), dtype=bool)
+    return np.array([str(cell).strip().lower() in MISSING for cell in cells.tolist()], dtype=bool)
+
+
 def as_whole_numbers(cells: Cells) -> tuple[Cells, Bools]:
     """Return the whole numbers of a column, of any size, and which cells are whole numbers; 0 where one is not.
 

@@ -80,6 +80,12 @@ def unnamed(i: int) -> str:
     return f"column_{i}"
 
 
+MISSING_READING = "reading"
+MISSING_GAP = "gap"
+MISSING_ERROR = "error"
+"""What a row is in which a channel has no value: see `Columns`."""
+
+
 class ChannelColumn(NamedTuple):
     """A column that is a channel of the observation.
 
@@ -92,6 +98,8 @@ class ChannelColumn(NamedTuple):
         step: Quantisation step of its readings.
         origin, scale: The reading is (value - origin) x scale, computed in float64 before it is
             stored as float32; unit, range, step and predictions are those of the readings.
+        hold_s: For how long the last reading stands for a missing one in the features, in seconds; 1 s
+            when None.
         transition: True if a row has the reading of the transition to the next row, as a reward;
             the next row gets it. It has no tiles by default.
         categories: Texts or whole numbers that the column may hold, each of which has a tile; the
@@ -110,6 +118,7 @@ class ChannelColumn(NamedTuple):
     categories: tuple[str, ...] = ()
     origin: float = NO_SHIFT.origin
     scale: float = NO_SHIFT.scale
+    hold_s: float | None = None
 
     @property
     def shift(self) -> Shift:
@@ -293,8 +302,8 @@ class Columns:
         channel: The channels of the observation, in order.
         times, actions, rewards, episodes, run, copied, csv: Keys by what they are about.
         tile_layout: TOML text of the tiles; a default for the number of channels when None.
-        missing: "error", or "gap" to drop rows without a number and to accept times that do not
-            increase.
+        missing: What a row is in which a channel has no value: "reading", a row without that reading;
+            "gap", no row, and times need not increase; "error", refused.
         missing_values: Numbers that stand for a missing one in the channels, such as -999.
     """
 
@@ -307,12 +316,12 @@ class Columns:
     copied: CopiedColumns = _NOTHING_COPIED  # type: ignore[valid-type]  # made of the fields of a row
     csv: CsvForm = FOUND_FORM
     tile_layout: str | None = None
-    missing: str = "error"
+    missing: str = MISSING_READING
     missing_values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise BadInput at keys or channels that do not fit together."""
-        _check_choice("missing", self.missing, ("error", "gap"))
+        _check_choice("missing", self.missing, (MISSING_READING, MISSING_GAP, MISSING_ERROR))
         ends = {
             'convention = "transition"': self.episodes.convention == TRANSITION,
             "truncated": self.episodes.truncated is not None,
@@ -397,6 +406,7 @@ class Columns:
                 high=bound_of(header["high"][i], math.inf),
                 sensor=described["is_sensor"],
                 step=described["step"],
+                hold_s=described.get("hold_s"),
             )
             shift = shifts.get(channel.name, NO_SHIFT)
             channels.append(channel._replace(origin=shift.origin, scale=shift.scale))

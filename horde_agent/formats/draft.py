@@ -12,6 +12,7 @@ from horde_agent.formats import cells
 from horde_agent.formats.cells import TIME_UNITS_S, Cells
 from horde_agent.formats.columns import (
     COPIED_FIELDS,
+    MISSING_READING,
     REWARD_NAMES,
     TERMINATED,
     TERMINATED_NAMES,
@@ -51,7 +52,9 @@ _KEYS = {
         f'"{TRANSITION}"', 'terminated is of the row, "observation", or of its action, "transition"'
     ),
     "step": Key('"step"', "number of the step; else rows are counted"),
-    "missing": Key('"error"', 'or "gap": rows without a number are dropped'),
+    "missing": Key(
+        '"reading"', 'a row may lack a reading; or "gap": such rows are dropped; or "error"'
+    ),
     "separator": Key('";"', "of a CSV file; found if it is not given"),
     "decimal": Key('","', "its decimal mark; found unless commas separate cells"),
     "header": Key("true", "false: the columns are column_0, column_1, ..."),
@@ -70,6 +73,7 @@ CHANNEL_KEYS = {
     "high": Key("1.0", ""),
     "sensor": Key("true", "families of questions include it"),
     "step": Key("0.01", "quantisation step"),
+    "hold_s": Key("1.0", "for so long the last reading stands for a missing one in the features"),
     "origin": Key("0.0", "the reading, of 24 binary digits, is (value - origin) x scale"),
     "scale": Key("1.0", ""),
     "categories": Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
@@ -299,7 +303,7 @@ def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[
     if counter is not None:
         found["episode_step"] = counter
     found |= _marks(columns, found)
-    found["missing"] = "error"
+    found["missing"] = MISSING_READING
     return found
 
 

@@ -122,6 +122,14 @@ class Part:
             values[np.isin(values, self._columns.missing_values)] = np.nan
         return values
 
+    def are_missing(self, channel: ChannelColumn) -> Bools:
+        """Return which cells of a channel's column hold nothing, or a number of `missing_values`, shape (n_rows,)."""
+        column = self.column(channel.column)
+        is_missing = cells.are_missing(column)
+        if self._columns.missing_values and not channel.categories:
+            is_missing |= np.isin(cells.as_numbers(column), self._columns.missing_values)
+        return is_missing
+
     def whole_numbers(self, name: str, must: str) -> Cells:
         """Return a column of whole numbers, shape (n_rows,); raise BadInput at another cell."""
         numbers, is_whole = cells.as_whole_numbers(self.column(name))

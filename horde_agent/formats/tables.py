@@ -19,6 +19,8 @@ from horde_agent.formats import cells
 from horde_agent.formats.cells import NO_SHIFT, Cells
 from horde_agent.formats.columns import (
     COPIED_FIELDS,
+    MISSING_GAP,
+    MISSING_READING,
     OBSERVATION,
     REWARD_NAMES,
     SHIFTS,
@@ -34,7 +36,8 @@ from horde_agent.formats.columns import (
 )
 from horde_agent.formats.fit import LATE, TableFit
 from horde_agent.formats.part import Chunk, Part
-from horde_agent.interface import Interface
+from horde_agent.interface import HeldReadings, Interface
+from horde_agent.interface.held import filled_rows
 from horde_agent.life.flags import borders_of
 from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
@@ -179,6 +182,7 @@ class Table:
                     "unit": c.unit,
                     "is_sensor": c.sensor,
                     "step": c.step,
+                    "hold_s": c.hold_s,
                 }
                 for c in channels
             ],
@@ -312,7 +316,9 @@ class Table:
             self._refuse_lost_rewards(part, borders, is_last)
         kept_rows = rows[borders.is_kept]
         if self.behaviour is not None:
-            _act_by(*self.behaviour, kept_rows)
+            policy, interface = self.behaviour
+            previous.held = previous.held or HeldReadings(interface)
+            _act_by(policy, interface, kept_rows, previous.held)
         if adds_rows.any():
             kept_rows = self._with_end_rows(kept_rows, borders, own_observations, next_rewards)
         self._fit.add_rows(kept_rows, int((borders.begins & borders.is_kept).sum()))
@@ -320,7 +326,7 @@ class Table:
 
     @property
     def _drops(self) -> bool:
-        return self.columns.missing == "gap"
+        return self.columns.missing == MISSING_GAP
 
     def _borders(
         self,
@@ -527,15 +533,23 @@ class Table:
                 rows[name] = numbers
 
     def _refuse_missing(self, part: Part, rows: NDArray[Any], t: Floats | None) -> None:
-        """Raise BadInput if a number is missing that is learned from; frames within a drive may be unknown."""
+        """Raise BadInput at a cell that is no number, or at an empty one if these are refused.
+
+        Frames within a drive may be unknown.
+        """
         is_needed = np.isin(rows["phase"], _NEEDED)
+        may_be_missing = self.columns.missing == MISSING_READING
         must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
+        if may_be_missing:
+            must = f"{must}; an empty cell is a missing reading"
         for i, channel in enumerate(self.columns.channel):
             must_be = must
             if channel.categories:
                 must_be = f"is none of the categories {', '.join(channel.categories)}"
-            is_number = np.isfinite(rows["observation"][:, i])
-            part.check(~is_needed | is_number, channel.column, must_be)
+            is_valid = np.isfinite(rows["observation"][:, i])
+            if may_be_missing and not is_valid.all():
+                is_valid |= part.are_missing(channel)
+            part.check(~is_needed | is_valid, channel.column, must_be)
         if t is not None:
             assert self.columns.times.time is not None
             is_time = np.isfinite(t)
@@ -759,16 +773,14 @@ def _are_rewards(part: Part, column: str) -> Bools:
     return np.asarray(np.isfinite(values) & (values != 0.0))
 
 
-def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any]) -> None:
-    """Write b of a policy into the rows with an action."""
+def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any], held: HeldReadings) -> None:
+    """Write b of a policy into the rows with an action; `held` has the readings before them."""
+    begins = (rows["flags"] & Flag.GAP) != 0
+    filled = filled_rows(rows["observation"], begins, interface, held)
     for i in np.flatnonzero(rows["phase"] == Phase.BEHAVE).tolist():
-        observation = rows["observation"][i]
+        tiles = interface.encode(filled.for_tiles[i])
         action = int(rows["action"][i])
-        b = float(
-            policy.probabilities(observation.astype(np.float64), interface.encode(observation))[
-                action
-            ]
-        )
+        b = float(policy.probabilities(filled.known[i].astype(np.float64), tiles)[action])
         if not 0.0 < b <= 1.0:
             where = f"action {action} of step {rows['step'][i]:,}"
             raise BadInput(
@@ -783,11 +795,13 @@ class _RowBefore:
     Attributes:
         step: Number of its step, if steps are counted.
         count: The newest counter of an episode's steps.
+        held: The last reading of each channel, for a policy that gives b; None without one.
     """
 
     def __init__(self) -> None:
         self.step = -1
         self.count = np.nan
+        self.held: HeldReadings | None = None
         self._values: dict[str, NDArray[Any]] = {}
 
     def of(self, name: str, values: NDArray[Any], *, first: Any) -> NDArray[Any]:

@@ -19,6 +19,7 @@ from horde_agent.formats.cells import NO_SHIFT
 from horde_agent.formats.columns import OBSERVATION, REWARD_NAMES, shifts_of
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
+from horde_agent.interface.held import filled_rows
 from horde_agent.life.flags import are_broken, borders_of
 from horde_agent.life.learner import encoder
 from horde_agent.record import Flag, Phase, Stream, read_in_parts
@@ -164,8 +165,10 @@ def recorded_data(
     is_unknown = is_last & np.isnan(observation[:, channels]).any(axis=1)
     # No estimate reads it, unless a value is asked for after a truncation, which is then refused
     observation[is_unknown] = rows["observation"][index[is_unknown] - 1]
+    begins = np.append(True, is_last[:-1])
+    filled = filled_rows(observation, begins, interface)
     encode = encoder(interface)
-    tiles = np.array([encode(one) for one in observation])
+    tiles = np.array([encode(one) for one in filled.for_tiles])
     episodes = Episodes(
         length=pieces.end - pieces.first - 1,
         tiles=tiles,
@@ -179,7 +182,7 @@ def recorded_data(
     return RecordedData(
         name=name,
         episodes=episodes,
-        observations=observation[:, channels],
+        observations=filled.known[:, channels],
         channels=tuple(interface.names[i] for i in channels),
         actions=interface.actions,
         notes=(*notes, *pieces.notes, *_truncation_notes(episodes, horizon)),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF
 from horde_agent.interface import Interface
+from horde_agent.interface.held import filled_rows
 from horde_agent.learner import Learner
 from horde_agent.learning.values import identity
 from horde_agent.life.flags import borders_of
@@ -162,6 +163,8 @@ class _HeldOut:
         self._interface = interface
         self._n_policies = max(n_policies, 1)
         self._encode = encoder(interface)
+        begins = (rows["flags"] & Flag.GAP) != 0
+        self._filled = filled_rows(rows["observation"], begins, interface)
         self._tiles: dict[int, Tiles] = {}
         first, end = borders_of(rows)
         self._stretch: Integers = np.repeat(np.arange(len(first)), end - first)
@@ -197,7 +200,7 @@ class _HeldOut:
         self._place[used] = np.arange(len(used))
         self._predictions = np.zeros((len(used), horde.n_demons))
         for place, row in enumerate(used.tolist()):
-            observation = self._rows["observation"][row]
+            observation = self._filled.known[row]
             self._predictions[place] = horde.predict(self._tiles_in(row), observation)
 
     def _path(self, starts: Integers, gamma: float) -> Integers:
@@ -207,7 +210,7 @@ class _HeldOut:
 
     def _tiles_in(self, row: int) -> Tiles:
         if row not in self._tiles:
-            self._tiles[row] = self._encode(self._rows["observation"][row])
+            self._tiles[row] = self._encode(self._filled.for_tiles[row])
         return self._tiles[row]
 
     def stretches(self, question: GVF, starts: Integers) -> Stretches:
@@ -247,7 +250,12 @@ class _HeldOut:
     ) -> HeldOutScore:
         """Score a question, that of a demon of the Horde, on the stretches that begin in rows `starts`."""
         gamma = unjudged.gamma
-        size = size_at(stretches, _stride(gamma) - 1)
+        is_measured = self._are_measured(question, starts, stretches)
+        starts = starts[is_measured]
+        stretches = Stretches(stretches.weight[is_measured], stretches.group[is_measured])
+        size = 0.0
+        if len(starts):
+            size = size_at(stretches, _stride(gamma) - 1)
         unjudged = unjudged._replace(effective_size=size)
         if size < ENOUGH:
             reason = (
@@ -297,6 +305,14 @@ class _HeldOut:
             high=high,
             by_group=tuple(error.influence().tolist()),
         )
+
+    def _are_measured(self, question: GVF, starts: Integers, stretches: Stretches) -> Bools:
+        """Return which stretches lack no reading that the question or its policy needs, shape (n_stretches,)."""
+        channel = int(question.cumulant.index)  # type: ignore[union-attr]
+        path = self._path(starts, float(question.continuation))  # type: ignore[arg-type]
+        readings = self._rows["observation"][path, channel]
+        is_read = np.isfinite(readings).all(axis=1)
+        return np.asarray(is_read & np.isfinite(stretches.weight).all(axis=1))
 
     def _errors(
         self, predictions: Floats, readings: Floats, starts: Integers, gamma: float

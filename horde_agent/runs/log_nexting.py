@@ -2,7 +2,8 @@
 
 The log is read in consecutive parts, several times. A return runs across their borders, so one pass
 computes how the return at the first row of each part depends on the part after it, and the next
-pass computes the returns. They end at the end of the log or at the row before a gap, where each
+pass computes the returns. They end at the end of the log or at the row before a gap or before a missing
+reading, where each
 predictor fills in the rest (`scoring.returns`); a row is scored if at most 5 % of its return lie
 beyond.
 
@@ -30,6 +31,7 @@ from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
     NO_CHANNEL,
     MeasuredReturns,
+    are_read_next,
     is_sum_of_channel,
     measured_along,
     n_terms_needed,
@@ -135,7 +137,7 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
     learned = ReturnMoments(horde.n_demons)
     of_log = _LogReturns(channel, gamma)
     for part, returns in of_log.along(rows, 0, n_learned):
-        is_term = part.follows[:, None] & is_known
+        is_term = part.follows & is_known
         learned.add(np.where(is_term, returns.terms, np.nan), returns.share)
     mean = learned.spread().mean
     held_out = ReturnMoments(horde.n_demons)
@@ -144,7 +146,7 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
     k = 0
     of_log.predictor = lambda: PredictorAlong(horde, interface)
     for part, returns in of_log.along(rows, n_learned, None):
-        is_term = part.follows[:, None] & is_known
+        is_term = part.follows & is_known & part.is_read
         is_scored = is_term & (returns.share <= NEGLIGIBLE_SHARE)
         terms = np.where(is_scored, returns.terms, np.nan)
         held_out.add(terms, returns.share)
@@ -260,7 +262,7 @@ class _LogReturns:
         for part in self._parts(rows, begin, end):
             # A view would keep the whole part in memory
             first = self._returns(part, 0.0).parts[0].copy()
-            is_whole = part.follows.all()
+            is_whole = part.follows.all(axis=0)
             borders.append((first, self._gamma**part.n_rows * is_whole))
         after: list[Floats | float] = [0.0]
         for first, weight in reversed(borders[1:]):
@@ -293,7 +295,7 @@ class _LogReturns:
         ends = unmeasured(is_terminal, part.predictions, part.persistence)
         if len(part.flags) > part.n_rows:
             ends.parts[-1] = following
-        return measured_along(part.readings, self._gamma, are_followed(part.flags), ends)
+        return measured_along(part.readings, self._gamma, part.are_followed, ends)
 
 
 class _Part(NamedTuple):
@@ -302,7 +304,7 @@ class _Part(NamedTuple):
     Attributes:
         n_rows: Number of rows of the part itself.
         flags: Flags of the rows, shape (n,).
-        readings: The cumulants on reaching each row.
+        readings: The cumulants on reaching each row; NaN where one is missing.
         predictions: Of the demons; 0 without a predictor, and in the row of the next part.
         persistence: Of "the present reading lasts".
     """
@@ -314,9 +316,19 @@ class _Part(NamedTuple):
     persistence: Floats
 
     @property
+    def are_followed(self) -> Bools:
+        """Whether each row has a next one with the reading of a question, shape (n, n_demons)."""
+        return are_read_next(are_followed(self.flags), self.readings)
+
+    @property
     def follows(self) -> Bools:
-        """Whether each row of the part has a next one, shape (n_rows,)."""
-        return are_followed(self.flags)[: self.n_rows]
+        """The same of the rows of the part itself, shape (n_rows, n_demons)."""
+        return self.are_followed[: self.n_rows]
+
+    @property
+    def is_read(self) -> Bools:
+        """Whether each row of the part has the reading of a question, shape (n_rows, n_demons)."""
+        return np.isfinite(self.readings[: self.n_rows])
 
 
 def returns_asked(horde: Learner) -> tuple[Integers, Floats]:

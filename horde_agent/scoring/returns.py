@@ -109,14 +109,18 @@ def returns_along(
         cumulants: c_t on reaching each row, shape (n_rows, ...).
         gamma: Constant continuations, a number or of shape (...); or those on reaching each row,
             shape (n_rows, ...).
-        follows: True if the next row follows, shape (n_rows,); None if all but the last do.
+        follows: True if the next row follows, shape (n_rows,), or (n_rows, ...) if the reading of some is
+            missing there; None if all but the last do.
         last: Return from each row that no row follows: a number, or of shape (...) or (n_rows, ...).
     """
     returns = np.array(np.broadcast_to(last, cumulants.shape), dtype=cumulants.dtype)
     gamma = np.broadcast_to(gamma, cumulants.shape)
     for t in range(len(cumulants) - 2, -1, -1):
-        if follows is None or follows[t]:
+        if follows is None or follows[t].all():
             returns[t] = cumulants[t + 1] + gamma[t + 1] * returns[t + 1]
+        elif follows[t].any():
+            measured = cumulants[t + 1] + gamma[t + 1] * returns[t + 1]
+            returns[t] = np.where(follows[t], measured, returns[t])
     return returns
 
 
@@ -143,6 +147,19 @@ class MeasuredReturns(NamedTuple):
     def beyond(self, predictor: int) -> Floats:
         """Return what a predictor, by its number, says of the return beyond, shape (n_rows, ...)."""
         return self.parts[:, 2 + predictor]
+
+
+def are_read_next(follows: Bools, readings: Floats) -> Bools:
+    """Return which rows are followed by one with a reading, shape (n_rows, n): a return ends before a missing one.
+
+    Args:
+        follows: Which rows a next row follows, shape (n_rows,).
+        readings: NaN where one is missing, shape (n_rows, n).
+    """
+    is_read = np.isfinite(readings)
+    are_read = np.zeros_like(is_read)
+    are_read[:-1] = is_read[1:]
+    return np.asarray(follows[:, None] & are_read)
 
 
 def unmeasured(is_terminal: Bools, *predictions: Floats) -> MeasuredReturns:

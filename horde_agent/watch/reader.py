@@ -30,6 +30,7 @@ from horde_agent.runs.storage.stop_request import stop_options
 from horde_agent.scoring.nmsre import deviation_of
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
+    are_read_next,
     measured_along,
     persistent,
     unmeasured,
@@ -317,7 +318,11 @@ class RunReader:
         followed &= are_followed(rows["flags"]) & (np.diff(rows["step"], append=-1) == 1)
         readings = rows["observation"][:, channel].astype(np.float64)
         # The rest is that of the mean reading, so that no zero point changes the picture
-        beyond = persistent(np.full(len(rows), readings.mean()), gamma)
+        followed = are_read_next(followed, readings[:, None])[:, 0]
+        is_read = np.isfinite(readings)
+        if not is_read.any():
+            return returns
+        beyond = persistent(np.full(len(rows), readings[is_read].mean()), gamma)
         ends = unmeasured((rows["flags"] & Flag.TERMINATED) > 0, beyond)
         measured = measured_along(readings, gamma, followed, ends)
         all_returns = measured.terms + measured.beyond(0)

@@ -173,8 +173,12 @@ def test_an_origin_is_proposed_with_which_float32_holds_the_readings(
     [
         ("x\n1\n2020_01", {}, "row 2, column 'x': '2020_01' must be a finite number"),
         ('x\n1\n"1,5"', {}, "row 2, column 'x': '1,5' must be a finite number"),
-        ("x\n1\nn/a\n2", {}, "row 2, column 'x': 'n/a' must be a finite number"),
-        ("x,d\n1,no\n,no", {}, "row 2, column 'x': an empty cell must be a finite number"),
+        ("x\n1\nn/a\n2", {"missing": "error"}, "row 2, column 'x': 'n/a' must be a finite number"),
+        (
+            "x,d\n1,no\n,no",
+            {"missing": "error"},
+            "row 2, column 'x': an empty cell must be a finite number",
+        ),
         ("x\n16777216\n16777217", {}, "row 2, column 'x': 16777217 would be rounded"),
         (
             "x\n52.1234567\n52.1234568",
@@ -347,10 +351,11 @@ def test_episode_numbers_that_a_float_has_merged_are_refused() -> None:
 
 
 def test_short_rows_and_empty_lines_of_a_log_that_was_cut_off(tmp_path: Path) -> None:
-    """The last line lacks its second cell: refused, or dropped where rows may be missing."""
+    """The last line lacks its second cell: a missing reading, or refused, or no row."""
     file = csv_file(tmp_path, "t,x,\n0,1,\n\n1,2,\n2\n")
     with pytest.raises(BadInput, match="row 3, column 'x': an empty cell"):
-        rows_in(file)
+        rows_in(file, missing="error")
+    np.testing.assert_array_equal(rows_in(file)["observation"][:, 0], [1, 2, np.nan])
     assert rows_in(file, missing="gap")["observation"][:, 0].tolist() == [1, 2]
 
 
@@ -594,7 +599,12 @@ def test_a_null_vector_stays_in_its_row(size: int, tmp_path: Path) -> None:
     assert rows["observation"].tolist() == [[1, 2], [3, 4], [5, 6], [9, 8]]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 2, 3]
     with pytest.raises(BadInput, match="row 3, column 'v_0': nan must be a finite number"):
-        rows_of(open_table(file, columns_of(channel)))
+        rows_of(open_table(file, columns_of(channel, missing="error")))
+    nan = np.nan
+    np.testing.assert_array_equal(
+        rows_of(open_table(file, columns_of(channel)))["observation"],
+        [[1, 2], [3, 4], [nan, nan], [5, 6], [7, nan], [9, 8]],
+    )
 
 
 @pytest.mark.parametrize("n_before", [0, 2, 8_192])

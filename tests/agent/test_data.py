@@ -234,7 +234,7 @@ def test_a_stopped_run_is_resumed_to_the_same_weights(
 @pytest.mark.parametrize(
     ("changes", "row", "column", "what"),
     [
-        ({"x": (700, np.nan)}, 701, "x", "nan must be a finite number"),
+        ({"x": (700, np.inf)}, 701, "x", "inf must be a finite number"),
         ({"p": (5, 0.0)}, 6, "p", "0 must be in (0, 1]"),
         ({"p": (900, np.nan)}, 901, "p", "nan must be in (0, 1]"),
         ({"a": (10, 2)}, 11, "a", "2 must be a whole number in 0..1"),
@@ -730,7 +730,11 @@ def test_the_files_of_a_folder_are_read_by_their_numbers(tmp_path: Path) -> None
         ('action = "a"', "", "b is the probability of an action: name the column `action` too"),
         ("period_s = 0.1", "", "it has no 'period_s'"),
         ('b = "p"', "b = 0.5", "b must be a text, not 0.5"),
-        ('b = "p"', 'missing = "drop"', 'missing must be one of "error", "gap", not "drop"'),
+        (
+            'b = "p"',
+            'missing = "drop"',
+            'missing must be one of "reading", "gap", "error", not "drop"',
+        ),
     ],
 )
 def test_a_wrong_file_of_columns_is_refused_by_its_name(

@@ -702,7 +702,7 @@ def test_the_advice_to_drop_rows_can_be_followed(tmp_path: Path) -> None:
     x = X[:, None].copy()
     x[5] = np.nan
     with pytest.raises(BadInput, match='set missing = "gap" to drop such rows'):
-        learned(tmp_path / "run", x)
+        learned(tmp_path / "run", x, missing="error")
     run = learned(tmp_path / "run", x, missing="gap")
     assert (run.summary["learning_steps"], run.summary["gaps"]) == (N_LEARNED - 3, 1)
 

@@ -570,9 +570,9 @@ def test_arguments_of_tables_are_refused_for_a_data_set_that_describes_itself(
         with pytest.raises(BadInput, match=f"{next(iter(ignored))} .*describes itself"):
             learn_from(folder, **given, **ignored)
     with pytest.raises(BadInput, match=r'row 20, .* set missing = "gap"'):
-        learn_from(folder, **given)
+        learn_from(folder, **given, missing="error")
     assert learn_from(folder, **given, missing="gap").summary["learning_steps"] == 11
-    with pytest.raises(BadInput, match='missing must be one of "error", "gap", not "x"'):
+    with pytest.raises(BadInput, match='missing must be one of "reading", "gap", "error", not "x"'):
         learn_from(folder, questions="nexting", out=tmp_path / "again", missing="x")
 
 

@@ -151,6 +151,30 @@ def test_a_score_is_that_of_its_definition(gamma: float, end: Flag) -> None:
     assert score.nmsre == pytest.approx(expected.nmsre, rel=1e-6)
 
 
+def test_a_stretch_with_a_missing_reading_is_not_measured() -> None:
+    """Of a hundred episodes three have no readings: the score is that of the others."""
+    rng = np.random.default_rng(7)
+    rows = new_rows(2100, 3)
+    rows["step"] = np.arange(2100)
+    rows["observation"][:, 0] = rng.random(2100)
+    rows["action"] = rng.random(2100) < 0.5
+    rows["b"] = 0.5
+    rows["flags"][::21] = Flag.GAP
+    rows["flags"][20::21] = Flag.TERMINATED
+    rows["phase"][20::21] = Phase.END
+    episode = np.arange(2100) // 21
+    is_dead = np.isin(episode, [5, 6, 19])
+    missing = rows.copy()
+    missing["observation"][is_dead, 0] = np.nan
+    horde: Any = Ready(GVF("q", Careful(), Channel(0), 0.5))
+    interface = Interface.of(ToyBody())
+    (score,) = held_out.score(missing, horde, interface)
+    (expected,) = held_out.score(rows[~is_dead], horde, interface)
+    assert score.is_judged
+    assert score.nmsre == pytest.approx(expected.nmsre, rel=1e-9)
+    assert score.effective_size == pytest.approx(expected.effective_size, rel=1e-9)
+
+
 class Linear(Ready):
     """Predicts a linear function of the reading."""
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Behaviour, Channel, Interface
+from horde_agent import GVF, Behaviour, Channel, Interface, cli, learn_from
+from horde_agent.formats.columns import Columns
 from horde_agent.interface import HeldReadings
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import predict_along, relearn
 from horde_agent.life.life import Life
 from horde_agent.questions import excursions
-from horde_agent.record import Flag, Phase, Recorder
+from horde_agent.record import Flag, Phase, Recorder, read
+from horde_agent.refusals import BadInput
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.tiles import TileCoder
+from tests.agent.commands import summary_of
 from tests.agent.doubles import PERIOD_S, ToyBody, horde_of, live, toy_life
+from tests.agent.table_files import table_file
 
 NAN = np.nan
 SAW = 1
@@ -284,3 +290,80 @@ def test_predictions_along_a_record_hold_the_readings_as_the_life_did() -> None:
     np.testing.assert_allclose(predictions[-1], life.horde.predictions, rtol=1e-6)
     assert stream.rows["phase"][-1] == Phase.END
     assert PERIOD_S == 0.1
+
+
+# ---- data sets ------------------------------------------------------------------------------------------------------
+
+N_ROWS = 60
+
+
+def table_of(n_missing: int = 5) -> dict[str, np.ndarray]:
+    """Return a table of two channels; the first `n_missing` rows from row 10 on lack the second one."""
+    t = np.arange(N_ROWS)
+    second = np.cos(0.3 * t)
+    second[10 : 10 + n_missing] = NAN
+    return {"x": np.sin(0.3 * t), "y": second, "a": t % 2, "b": np.full(N_ROWS, 0.5)}
+
+
+def learned_from(table: Any, out: Any, **settings: Any) -> Any:
+    names = {"actions": "a", "b": "b", "channels": ["x", "y"]}
+    questions = [GVF(name, Behaviour(), Channel(name), 0.5) for name in ("x", "y")]
+    return learn_from(table, questions=questions, out=out, **names, **settings)
+
+
+def test_a_table_s_row_with_one_missing_cell_is_a_row(tmp_path: Path) -> None:
+    """Sixty rows are 59 transitions, of which the question about y skips five."""
+    run = learned_from(table_of(), tmp_path / "run")
+    assert (run.summary["learning_steps"], run.summary["gaps"]) == (59, 0)
+    assert run.horde.n_skipped.tolist() == [0, 5]
+    rows = read(RunFolder(run.path).life).rows
+    assert np.flatnonzero(np.isnan(rows["observation"][:, 1])).tolist() == [*range(10, 15)]
+    assert np.isfinite(run.predictions()).all()
+    dropped = learned_from(table_of(), tmp_path / "gap", missing="gap")
+    assert (dropped.summary["learning_steps"], dropped.summary["gaps"]) == (53, 1)
+
+
+def test_a_sentinel_and_an_empty_cell_are_missing_and_other_texts_are_refused(
+    tmp_path: Path,
+) -> None:
+    columns = "period_s = 1.0\nmissing_values = [-999]\n" + "".join(
+        f'[[channel]]\ncolumn = "{name}"\nlow = -1.0\nhigh = 1.0\n' for name in ("x", "y")
+    )
+    (tmp_path / "columns.toml").write_text(columns)
+    table = tmp_path / "t.csv"
+    table.write_text("x,y\n0.5,\n-999,0.25\nNA,0.5\n0.5,0.75\n")
+    described = Columns.read(tmp_path / "columns.toml")
+    (stream,) = table_file(table).open_as(table, described)
+    np.testing.assert_array_equal(
+        stream.rows["observation"], [[0.5, NAN], [NAN, 0.25], [NAN, 0.5], [0.5, 0.75]]
+    )
+    table.write_text("x,y\n0.5,0.5\n0.5,broken\n")
+    with pytest.raises(BadInput, match="row 2, column 'y': 'broken' must be a finite number"):
+        list(table_file(table).open_as(table, described))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "mcap", "lerobot", "minari"])
+def test_missing_readings_are_exported_and_teach_the_same(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiles "unknown": of two channels there are 8 + 8 + 4 + 4, one for each tiling."""
+    pytest.importorskip({"mcap": "mcap", "minari": "minari"}.get(kind, "pyarrow"))
+    options = {"features": "unknown", "questions": "nexting"}
+    names = {"actions": "a", "b": "b", "channels": ["x", "y"]}
+    run = learn_from(table_of(20), out=tmp_path / "run", **names, **options)
+    assert run.interface.coder.n_features == 257 + 24
+    out = tmp_path / kind
+    source = f"--data {out}"
+    if kind == "mcap":
+        out = tmp_path / "t.mcap"
+        source = f"--data {out} --columns {tmp_path / 't-columns.toml'}"
+    elif kind == "minari":
+        source = "--minari horde/run-v0"
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(out))
+    elif kind == "parquet":
+        source += f" --columns {out}-columns.toml"
+    assert cli.main(f"export {run.path} --to {kind} --out {out}".split()) == 0
+    again = tmp_path / "again"
+    settings = "--questions nexting --features unknown"
+    assert cli.main(f"learn {source} --out {again} {settings}".split()) == 0
+    assert summary_of(again)["weights_sha256"] == run.summary["weights_sha256"]

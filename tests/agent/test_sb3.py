@@ -176,6 +176,44 @@ def train(
     return horde, callback, ppo(env).learn(steps, callback=callback)
 
 
+class Unread(Corridor):
+    """The corridor with a second channel, whose reading is missing from step 5 of an episode to step 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+
+    def _observation(self) -> np.ndarray:
+        second = 0.5
+        if 5 <= self.steps <= 8:
+            second = np.nan
+        return np.append(super()._observation(), second).astype(np.float32)
+
+
+class WithoutSecond(BaseFeaturesExtractor):
+    """Reads the first channel alone."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space, 1)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return observations[:, :1]
+
+
+def test_a_missing_reading_concerns_the_questions_about_it_alone() -> None:
+    """In 64 steps of episodes of 20 it is missing in 4 of each, and in none of the last 4; nothing is a gap."""
+    env = make_vec_env(Unread, n_envs=1)
+    face = Interface.of(Unread()).with_unknown()
+    questions = [GVF(f"{i}", Behaviour(), Channel(i), 0.5) for i in range(2)]
+    horde = horde_of(questions, face)
+    callback = HordeCallback(horde, face)
+    policy = {"features_extractor_class": WithoutSecond}
+    model = model_of("PPO", env, n_steps=32, batch_size=32, n_epochs=1, policy_kwargs=policy)
+    model.learn(64, callback=callback)
+    assert callback.n_learned == 64
+    assert horde.n_skipped.tolist() == [0, 12]
+
+
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_b_is_the_probability_of_ppo_for_the_action_of_each_environment(n_envs: int) -> None:
     """The policy does not change within a rollout, so its probabilities can be computed again."""

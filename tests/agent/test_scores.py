@@ -18,8 +18,11 @@ from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.scoring.returns import (
     PolicyUnderTest,
     TestExcursion,
+    are_read_next,
+    measured_along,
     policies_under_test,
     returns_along,
+    unmeasured,
 )
 from horde_agent.scoring.two_pass_nmsre import curves, dots, final_nmsre, nmsre_along, policy_scores
 from tests.agent.shared import reference
@@ -46,6 +49,21 @@ def test_a_return_is_the_same_forwards_backwards_and_by_its_definition() -> None
         want = truncated_return(cumulants[1:].T, gammas)
         np.testing.assert_allclose(forwards(cumulants[1:], gammas).returns, want, rtol=1e-12)
         np.testing.assert_allclose(returns_along(cumulants, gammas)[0], want, rtol=1e-12)
+
+
+def test_a_return_ends_before_a_missing_reading_of_its_channel() -> None:
+    """Of readings 9, 2, none, 4, 8 at gamma 1/2: 2 from the first row with a share of 1/2, then none, 4 + 8/2, 8.
+
+    The other column has all readings: 1, 1/2 + 1, ... of ones.
+    """
+    readings = np.array([[9.0, 1.0], [2.0, 1.0], [np.nan, 1.0], [4.0, 1.0], [8.0, 1.0]])
+    follows = np.array([True, True, True, True, False])
+    ends = unmeasured(np.zeros(5, dtype=bool), np.full((5, 2), 100.0))
+    measured = measured_along(readings, 0.5, are_read_next(follows, readings), ends)
+    assert measured.terms[:, 0].tolist() == [2.0, 0.0, 8.0, 8.0, 0.0]
+    assert measured.share[:, 0].tolist() == [0.5, 1.0, 0.25, 0.5, 1.0]
+    assert measured.beyond(0)[:, 0].tolist() == [50.0, 100.0, 25.0, 50.0, 100.0]
+    assert measured.terms[:, 1].tolist() == [1.875, 1.75, 1.5, 1.0, 0.0]
 
 
 def test_remaining_questions_keep_their_discount() -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from horde_agent.formats.arrays import as_chunk, chunks_of, is_table
-from horde_agent.formats.columns import ESTIMATE, Columns
+from horde_agent.formats.columns import ESTIMATE, MISSING_READING, Columns
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.minari import open_minari
 from horde_agent.formats.part import Chunk
@@ -89,7 +89,7 @@ def learn_from(
     ranges: Any = None,
     period_s: float = 1.0,
     tile_layout: str | None = None,
-    missing: str = "error",
+    missing: str = MISSING_READING,
     convention: str | None = None,
     columns: str | Path | None = None,
     out: str | Path | None = None,
@@ -134,8 +134,8 @@ def learn_from(
             when None.
         period_s: Duration of a step in seconds.
         tile_layout: TOML text of the tiles (docs/questions.md); a default when None.
-        missing: "error", or "gap" to drop rows without a number and to accept times that do not
-            increase.
+        missing: What a row is in which a channel has no value (NaN, None): "reading", a row without that
+            reading; "gap", no row, and times need not increase; "error", refused.
         convention: "observation" if `terminations` are about the observations of the rows,
             "transition" if about the states that the actions led to. When None, as "observation",
             but a terminal row with an action and its b is refused.
@@ -261,7 +261,7 @@ def interface_of(data: Any) -> Interface:
     Raises:
         BadInput: If it cannot be read, or has other spaces.
     """
-    return Interface.of(HeaderEnv(_opened(data, None, "error", {}).header))
+    return Interface.of(HeaderEnv(_opened(data, None, MISSING_READING, {}).header))
 
 
 def _array(observations: Any) -> NDArray[Any]:
