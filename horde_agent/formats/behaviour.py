@@ -27,7 +27,7 @@ from horde_agent.record import Phase, Stream
 from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, Integers, Tiles
 
-_BLOCK = 256  # rows of a batch; every fifth batch is held out
+_BLOCK = 256  # rows of a batch; every fifth batch is last_readings out
 _LEAST_ROWS = 10 * _BLOCK
 ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
 _MOST_PASSES = 10
@@ -60,7 +60,7 @@ def estimate_behaviour(
 ) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
-    The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the
+    The facts are the log-loss per last_readings-out row, the log-loss of the actions' frequencies, T and the
     number of rows. Raise BadInput if there are fewer than 2,560 rows.
     """
     n_actions = len(interface.actions)
@@ -112,7 +112,7 @@ def _batches(
     rows: Iterable[Stream], interface: Interface
 ) -> Iterator[tuple[NDArray[np.int64], Integers]]:
     """Yield tiles, shape (n, n_active), and actions, shape (n,), of rows with an action, thinned in a long table."""
-    held = HeldReadings(interface)
+    last_readings = HeldReadings(interface)
     acted = (part.rows[part.rows["phase"] == Phase.BEHAVE] for part in rows)
     blocks = chain.from_iterable(
         (part[k : k + _BLOCK] for k in range(0, len(part), _BLOCK)) for part in acted
@@ -127,7 +127,7 @@ def _batches(
             stride = 2 * stride
             n_used = n_used // 2
         begins = np.zeros(len(block), dtype=bool)
-        filled = filled_rows(block["observation"], begins, interface, held).for_tiles
+        filled = filled_rows(block["observation"], begins, interface, last_readings).for_tiles
         tiles = np.array([interface.encode(observation) for observation in filled])
         yield tiles, block["action"].astype(np.int64)
 

@@ -100,7 +100,7 @@ def filled_rows(
     observations: NDArray[Any],
     begins: Bools,
     interface: Interface,
-    held: HeldReadings | None = None,
+    last_readings: HeldReadings | None = None,
 ) -> FilledRows:
     """Return consecutive observations without missing readings.
 
@@ -108,16 +108,16 @@ def filled_rows(
         observations: Shape (n_rows, n_channels).
         begins: Which rows do not follow from the row before, shape (n_rows,).
         interface: Describes the channels.
-        held: The readings up to the first row; none when None.
+        last_readings: Those up to the first row; none when None.
     """
-    if held is None:
-        held = HeldReadings(interface)
+    if last_readings is None:
+        last_readings = HeldReadings(interface)
     if not np.isnan(observations).any():
         for observation in observations[-1:]:
-            held.fill(observation, begins=False)
+            last_readings.fill(observation, begins=False)
         return FilledRows(observations, observations)
     filled = FilledRows(observations.copy(), observations.copy())
     for row, observation in enumerate(observations):
-        filled.for_tiles[row] = held.fill(observation, begins=bool(begins[row]))
-        filled.known[row] = held.known(observation)
+        filled.for_tiles[row] = last_readings.fill(observation, begins=bool(begins[row]))
+        filled.known[row] = last_readings.known(observation)
     return filled

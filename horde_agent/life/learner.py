@@ -466,8 +466,8 @@ class StreamLearner:
         return None
 
     def _predict_one(self, name: str, observation: Observation, tiles: Tiles) -> float:
-        known = self.position.held.known(observation)
-        return float(self.horde.predict(tiles, known)[self._index[name]])
+        predictions = self.horde.predict(tiles, self.position.held.known(observation))
+        return float(predictions[self._index[name]])
 
     def _continue_test(
         self, observation: Observation, tiles: Tiles, flags: int, reward: float
@@ -575,13 +575,17 @@ class PredictorAlong:
     def __init__(self, horde: Learner, interface: Interface) -> None:
         self._horde = horde
         self._interface = interface
-        self._held = HeldReadings(interface)
+        self._last_readings = HeldReadings(interface)
         self._previous: Floats | None = None
 
     def __call__(self, part: Stream) -> Floats:
         """Return the predictions at each row of the next part, shape (n_rows, n_demons)."""
         predictions = predict_along(
-            part, self._horde, self._interface, before=self._previous, held=self._held
+            part,
+            self._horde,
+            self._interface,
+            before=self._previous,
+            last_readings=self._last_readings,
         )
         # A view would keep the whole array in memory
         self._previous = predictions[-1].copy()
@@ -593,15 +597,15 @@ def predict_along(
     horde: Learner,
     interface: Interface,
     before: Floats | None = None,
-    held: HeldReadings | None = None,
+    last_readings: HeldReadings | None = None,
 ) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
     Predictions that are fed back begin again after each gap, as in a life. `before` are those at
-    the row before the first one, (n_demons,), if there is one, and `held` has the readings up to there.
+    the row before the first one, (n_demons,), if there is one, and `last_readings` has the readings up to there.
     """
-    if held is None:
-        held = HeldReadings(interface)
+    if last_readings is None:
+        last_readings = HeldReadings(interface)
     out = np.empty((len(stream), horde.n_demons))
     begin = encoder(interface)
     feedback = interface.feedback
@@ -613,8 +617,8 @@ def predict_along(
     broken = are_broken(flags)
     for t, observation in enumerate(observations):
         begins = before is None or fed_back is None or broken[t]
-        filled = held.fill(observation, begins=bool(flags[t] & Flag.GAP))
+        filled = last_readings.fill(observation, begins=bool(flags[t] & Flag.GAP))
         tiles = begin(filled) if begins else interface.encode(filled, before[fed_back])  # type: ignore[index]
-        out[t] = horde.predict(tiles, held.known(observation))
+        out[t] = horde.predict(tiles, last_readings.known(observation))
         before = out[t]
     return out

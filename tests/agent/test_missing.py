@@ -80,10 +80,10 @@ def test_the_tiles_unknown_are_numbered_behind_all_others_which_keep_their_numbe
     coder = interface.coder
     assert (plain.coder.n_features, plain.coder.n_active) == (31, 8)
     assert (coder.n_features, coder.n_active) == (38, 8)
-    whole = np.array([0.3, 0.6, 0.9])
-    np.testing.assert_array_equal(interface.encode(whole), plain.encode(whole))
-    assert interface.encode(whole)[-1] == 30
-    tiles = plain.encode(whole).tolist()
+    observation = np.array([0.3, 0.6, 0.9])
+    np.testing.assert_array_equal(interface.encode(observation), plain.encode(observation))
+    assert interface.encode(observation)[-1] == 30
+    tiles = plain.encode(observation).tolist()
     # The sawtooth has tilings 2 and 3, and with the age tiling 6
     expected = [*tiles[:2], 33, 34, *tiles[4:6], 37, 30]
     assert interface.encode(np.array([0.3, NAN, 0.9])).tolist() == expected
@@ -99,8 +99,8 @@ def test_a_layout_with_tiles_unknown_is_written_read_and_extended() -> None:
     coder = interface_of(f"unknown = true\n{LAYOUT}").coder
     assert coder.has_unknown
     channels = [{"name": name, "group": "obs"} for name in ("age", "saw", "last")]
-    again = TileCoder.from_layout(coder.layout, channels)
-    assert (again.n_features, again.has_unknown) == (38, True)
+    second_coder = TileCoder.from_layout(coder.layout, channels)
+    assert (second_coder.n_features, second_coder.has_unknown) == (38, True)
     extended = coder.extended([{"group": "obs", "intervals": [5], "tilings": 1}], groups=())
     assert extended.n_features == 38 + 3 * 6
     assert extended.encode(np.full(3, NAN))[0] == 31 + 15
@@ -121,17 +121,17 @@ def test_a_reading_is_held_for_hold_s_and_then_unknown() -> None:
     """Of 0.3 s, three periods; the next reading begins again, and none is held across a gap."""
     channels = [dict(channel) for channel in ToyBody().metadata["channels"]]
     channels[SAW]["hold_s"] = 0.3
-    held = HeldReadings(interface_of(channels=channels).with_unknown())
-    assert np.isnan(filled(held, NAN))
-    assert filled(held, 0.25) == 0.25
-    readings = [filled(held, NAN) for _ in range(5)]
+    last_readings = HeldReadings(interface_of(channels=channels).with_unknown())
+    assert np.isnan(filled(last_readings, NAN))
+    assert filled(last_readings, 0.25) == 0.25
+    readings = [filled(last_readings, NAN) for _ in range(5)]
     np.testing.assert_array_equal(readings, [0.25, 0.25, 0.25, NAN, NAN])
-    assert filled(held, 0.75) == 0.75
-    assert filled(held, NAN) == 0.75
-    assert np.isnan(filled(held, NAN, begins=True))
-    assert np.isnan(filled(held, NAN))
-    assert held.n_missing.tolist() == [0, 9, 0]
-    assert held.latest[SAW] == 0.75
+    assert filled(last_readings, 0.75) == 0.75
+    assert filled(last_readings, NAN) == 0.75
+    assert np.isnan(filled(last_readings, NAN, begins=True))
+    assert np.isnan(filled(last_readings, NAN))
+    assert last_readings.n_missing.tolist() == [0, 9, 0]
+    assert last_readings.latest[SAW] == 0.75
 
 
 @pytest.mark.parametrize(("hold_s", "n_held"), [(0.0, 1), (0.26, 3), (None, 10)])
@@ -140,19 +140,19 @@ def test_a_reading_is_held_for_a_period_at_least_and_a_second_by_default(
 ) -> None:
     channels = [dict(channel) for channel in ToyBody().metadata["channels"]]
     channels[SAW]["hold_s"] = hold_s
-    held = HeldReadings(interface_of(channels=channels).with_unknown())
-    filled(held, 0.25)
-    readings = np.array([filled(held, NAN) for _ in range(12)])
+    last_readings = HeldReadings(interface_of(channels=channels).with_unknown())
+    filled(last_readings, 0.25)
+    readings = np.array([filled(last_readings, NAN) for _ in range(12)])
     assert np.isfinite(readings).tolist() == [True] * n_held + [False] * (12 - n_held)
 
 
 def test_without_tiles_unknown_the_last_reading_stands_until_the_sensor_returns() -> None:
     """Before the first one the lower bound does, 0."""
-    held = HeldReadings(interface_of())
-    assert filled(held, NAN) == 0.0
-    filled(held, 0.25)
-    assert [filled(held, NAN) for _ in range(50)] == [0.25] * 50
-    assert filled(held, NAN, begins=True) == 0.25
+    last_readings = HeldReadings(interface_of())
+    assert filled(last_readings, NAN) == 0.0
+    filled(last_readings, 0.25)
+    assert [filled(last_readings, NAN) for _ in range(50)] == [0.25] * 50
+    assert filled(last_readings, NAN, begins=True) == 0.25
 
 
 @pytest.mark.parametrize("hold_s", [-1.0, np.inf, NAN])
@@ -204,10 +204,14 @@ def test_questions_that_do_not_see_a_dead_sensor_learn_the_same_bits(mode: Any) 
     assert dead.counts.n_not_finite == len(AGES)
     about = np.array([q.cumulant == Channel(SAW) for q in dead.horde.questions])
     np.testing.assert_array_equal(dead.horde.n_skipped, len(AGES) * about)
-    others = np.flatnonzero(~about)
-    for mine, its in zip(dead.horde.weights(others), sound.horde.weights(others), strict=True):
-        np.testing.assert_array_equal(mine, its)
-    np.testing.assert_array_equal(dead.horde.predictions[others], sound.horde.predictions[others])
+    unaffected = np.flatnonzero(~about)
+    for weights, expected in zip(
+        dead.horde.weights(unaffected), sound.horde.weights(unaffected), strict=True
+    ):
+        np.testing.assert_array_equal(weights, expected)
+    np.testing.assert_array_equal(
+        dead.horde.predictions[unaffected], sound.horde.predictions[unaffected]
+    )
     rows = recorder.stream().rows
     assert np.isnan(rows["observation"][:, SAW]).sum() == len(AGES)
     assert np.isfinite(rows["observation"][:, [0, 2]]).all()
@@ -222,10 +226,10 @@ def test_a_record_with_missing_readings_is_learned_from_again_to_the_bit(has_unk
     body = DeadSensor(AGES, metadata={"tile_layout": layout}, faults={60: {"gap": 1}})
     life, recorder = lived(body, excursions=ExcursionConfig(probability=0.02, horizon=5))
     interface = life.interface
-    again = horde_of(questions_about(interface), interface, offset="reading", average=20.0)
-    relearn(recorder.stream(), again, interface)
-    assert again.weights_sha256() == life.horde.weights_sha256()
-    visited = np.abs(again.weights()[0]).sum(axis=0)[31:]
+    second_horde = horde_of(questions_about(interface), interface, offset="reading", average=20.0)
+    relearn(recorder.stream(), second_horde, interface)
+    assert second_horde.weights_sha256() == life.horde.weights_sha256()
+    visited = np.abs(second_horde.weights()[0]).sum(axis=0)[31:]
     if has_unknown:
         # The tiles of the sawtooth, and of its pair with the age
         assert np.flatnonzero(visited).tolist() == [2, 3, 6]
@@ -263,11 +267,11 @@ def test_returns_with_a_missing_reading_are_not_measured() -> None:
 
 
 def test_the_behaviour_sees_the_last_reading_in_place_of_a_missing_one() -> None:
-    seen = []
+    readings = []
 
     class Watching:
         def draw(self, rng: np.random.Generator, observation: Any, tiles: Any) -> tuple[int, float]:
-            seen.append(float(observation[SAW]))
+            readings.append(float(observation[SAW]))
             return 0, 1.0
 
         def forget(self) -> None:
@@ -278,7 +282,7 @@ def test_the_behaviour_sees_the_last_reading_in_place_of_a_missing_one() -> None
     horde = horde_of([GVF("saw", Behaviour(), Channel(SAW), 0.5)], interface)
     with Life(body, horde, Watching(), np.random.default_rng(0)) as life:
         life.run(7)
-    np.testing.assert_allclose(seen, np.array([0, 1, 2, 2, 2, 5, 6]) / 7, rtol=1e-6)
+    np.testing.assert_allclose(readings, np.array([0, 1, 2, 2, 2, 5, 6]) / 7, rtol=1e-6)
 
 
 def test_predictions_along_a_record_hold_the_readings_as_the_life_did() -> None:
@@ -363,7 +367,7 @@ def test_missing_readings_are_exported_and_teach_the_same(
     elif kind == "parquet":
         source += f" --columns {out}-columns.toml"
     assert cli.main(f"export {run.path} --to {kind} --out {out}".split()) == 0
-    again = tmp_path / "again"
+    second_run = tmp_path / "again"
     settings = "--questions nexting --features unknown"
-    assert cli.main(f"learn {source} --out {again} {settings}".split()) == 0
-    assert summary_of(again)["weights_sha256"] == run.summary["weights_sha256"]
+    assert cli.main(f"learn {source} --out {second_run} {settings}".split()) == 0
+    assert summary_of(second_run)["weights_sha256"] == run.summary["weights_sha256"]

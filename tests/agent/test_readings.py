@@ -96,9 +96,9 @@ def test_the_last_reading_stands_for_a_missing_one_in_predictions(engine: Any, m
     horde = following([*followers(), ask("next", BEHAVIOUR, Prediction("one"), 0.5)], engine, mode)
     life = RandomLife(horde)
     life.run(30)
-    known, tiles = life.state
-    expected = horde.predict(tiles, known)
-    missing = known.copy()
+    observation, tiles = life.state
+    expected = horde.predict(tiles, observation)
+    missing = observation.copy()
     missing[:2] = np.nan
     np.testing.assert_allclose(horde.predict(tiles, missing), expected, rtol=1e-9)
     horde.learn(0, 1.0, missing, tiles)

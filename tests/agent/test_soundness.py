@@ -116,24 +116,26 @@ def test_a_missing_reading_concerns_the_questions_about_it_alone(
     """
     questions = [*ABOUT_CHANNEL_1, *siblings()]
     hordes = [make(questions, engine, mode, **PARTS[parts]) for _ in range(2)]
-    missing, known = hordes
+    with_missing, with_all = hordes
     RandomLife(
-        WithReading(missing, MISSING_AT, np.nan),
-        WithReading(known, MISSING_AT, 0.25),
+        WithReading(with_missing, MISSING_AT, np.nan),
+        WithReading(with_all, MISSING_AT, 0.25),
         p_break=0.05,
     ).run(60)
     about = [i for i, q in enumerate(questions) if i < 6 or q.cumulant == Channel(1)]
-    others = np.setdiff1d(np.arange(len(questions)), about)
-    n_skipped = missing.n_skipped
-    assert not n_skipped[others].any()
+    unaffected = np.setdiff1d(np.arange(len(questions)), about)
+    n_skipped = with_missing.n_skipped
+    assert not n_skipped[unaffected].any()
     assert n_skipped[about].tolist() == [5, 5, 5, 5, 5, 6, 5, 5, 5]
-    assert missing.diverged == []
-    assert_finite(missing)
-    for mine, its in zip(missing.weights(others), known.weights(others), strict=True):
-        np.testing.assert_array_equal(mine, its)
+    assert with_missing.diverged == []
+    assert_finite(with_missing)
+    for weights, expected in zip(
+        with_missing.weights(unaffected), with_all.weights(unaffected), strict=True
+    ):
+        np.testing.assert_array_equal(weights, expected)
     for name in ("predictions", "offsets", "reading_shares", "shifts", "td_error", "mspbe_scalar"):
-        mine, its = (getattr(horde, name)[others] for horde in hordes)
-        np.testing.assert_array_equal(mine, its, err_msg=name)
+        numbers, expected = (getattr(horde, name)[unaffected] for horde in hordes)
+        np.testing.assert_array_equal(numbers, expected, err_msg=name)
 
 
 @IN_ALL
