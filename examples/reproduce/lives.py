@@ -109,12 +109,10 @@ def simulate_lives(context: ExperimentContext, wanted: Sequence[LifeSpec]) -> di
 
 def simulate_life(context: ExperimentContext, wanted: LifeSpec) -> Path:
     """Simulate a life unless cached and return its recording's path."""
-    seed, steps, kind, moves, behaviour, physics = wanted
-    if context.backend != "simulator":
-        physics = None
+    wanted = _supported(context, wanted)
 
     def make(path: Path) -> None:
-        env = make_body(context.backend, context.port, lamp_moves=moves, physics=physics)
+        env = body_of(context, wanted)
         try:
             _record(env, path, wanted)
         finally:
@@ -123,11 +121,36 @@ def simulate_life(context: ExperimentContext, wanted: LifeSpec) -> Path:
     # Lives of all experiments lie in one folder: each setting that is not a default is part of the
     # name.
     options = []
-    if behaviour is not sticky_random:
-        options = [behaviour.__name__]
-    options += [physics] if physics else []
-    words = ["life", kind, *options, *map(str, moves), f"{steps}-steps", str(seed)]
+    if wanted.behaviour is not sticky_random:
+        options = [wanted.behaviour.__name__]
+    if wanted.physics is not None:
+        options.append(wanted.physics)
+    moves = map(str, wanted.lamp_moves)
+    length = f"{wanted.steps}-steps"
+    words = ["life", wanted.kind, *options, *moves, length, str(wanted.seed)]
     return context.cached(re.sub(r"[^\w.]+", "-", "-".join(words)) + ".rec", make)
+
+
+def repeat_life(context: ExperimentContext, wanted: LifeSpec, observer: Observer) -> None:
+    """Simulate a life once more, bit for bit, while `observer` watches; nothing is recorded."""
+    env = body_of(context, wanted)
+    try:
+        _live(env, wanted, observers=[observer])
+    finally:
+        env.close()
+
+
+def body_of(context: ExperimentContext, wanted: LifeSpec) -> gymnasium.Env[Any, Any]:
+    """Return the body of a life, which has not been opened."""
+    physics = _supported(context, wanted).physics
+    return make_body(context.backend, context.port, lamp_moves=wanted.lamp_moves, physics=physics)
+
+
+def _supported(context: ExperimentContext, wanted: LifeSpec) -> LifeSpec:
+    """Return the settings without those of a simulator, if the backend is none."""
+    if context.backend != "simulator":
+        return wanted._replace(physics=None)
+    return wanted
 
 
 _NO_SEGMENTS_S = 1e9
@@ -135,9 +158,6 @@ _NO_SEGMENTS_S = 1e9
 
 def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     interface = Interface.of(env)
-    horde = new_horde(interface, _few_questions(interface, wanted.kind))
-    behaviour = wanted.behaviour(interface)
-    rng = np.random.default_rng(wanted.seed)
     facts = {
         "channels": [channel._asdict() for channel in interface.channels],
         "actions": list(interface.actions),
@@ -147,7 +167,16 @@ def _record(env: gymnasium.Env[Any, Any], path: Path, wanted: LifeSpec) -> None:
     recorder = Recorder(
         len(interface.channels), path, facts, segment_s=_NO_SEGMENTS_S, segment_bytes=1 << 62
     )
-    with Life(env, horde, behaviour, rng, interface=interface, recorder=recorder) as life:
+    _live(env, wanted, recorder=recorder)
+
+
+def _live(env: gymnasium.Env[Any, Any], wanted: LifeSpec, **options: Any) -> None:
+    """Live a life with few questions; options as of `Life`."""
+    interface = Interface.of(env)
+    horde = new_horde(interface, _few_questions(interface, wanted.kind))
+    behaviour = wanted.behaviour(interface)
+    rng = np.random.default_rng(wanted.seed)
+    with Life(env, horde, behaviour, rng, interface=interface, **options) as life:
         life.run(wanted.steps)
 
 

@@ -160,11 +160,17 @@ def test_every_line_of_the_picture_of_efficiency_is_in_a_legend() -> None:
     """The dotted one was not."""
     n_steps = np.array([100, 200])
     errors = efficiency.Errors(
-        median=np.ones(2), mean=np.ones(2), below_1=np.ones(2), n_diverged=0, ms_per_update=1.0
+        median=np.ones(2),
+        mean=np.ones(2),
+        below_1=np.ones(2),
+        n_diverged=0,
+        ms_per_update=1.0,
+        later={},
     )
     best_linear = NMSRESummary(mean=0.3, median=0.1, below_1=1.0)
-    variants = {levers: {0: errors} for levers in efficiency.VARIANTS}
-    data = efficiency.EfficiencyResults(n_steps, variants, best_linear)
+    predictors = (*efficiency.VARIANTS, *efficiency.BASELINES)
+    errors_of_seeds = {predictor: {0: errors} for predictor in predictors}
+    data = efficiency.EfficiencyResults(n_steps, errors_of_seeds, best_linear)
     panels = efficiency.pictures(data)["efficiency"].canvas.axes
     labels = {text.get_text() for axes in panels for text in axes.get_legend().get_texts()}
     assert labels == {line.get_label() for axes in panels for line in axes.lines}
