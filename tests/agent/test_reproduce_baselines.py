@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from horde_agent.gvf import GVF, Channel
 from horde_agent.interface import ChannelInfo, Interface, Scaler
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.policies import ConstantAction
-from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row, read
+from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.saving import State, generator_state, restore_generator
 from horde_agent.tiles import TileCoder
 from tests.agent.doubles import RestorablePaidBody, SpyHorde, ToyBody, live
@@ -37,29 +38,22 @@ from tests.agent.reproducing import record_life, toy_context
 GAMMA = 0.8
 
 
-def one_action_life(readings: np.ndarray) -> TrainingData:
-    """Return a life of excursions, shape (n, HORIZON + 1, n_channels), after each of which the stream is cut."""
-    recorder = Recorder(readings.shape[2])
-    step = 0
-    for excursion in readings:
-        for k, observation in enumerate(excursion):
-            phase = Phase.EXCURSION
-            action = 0
-            if k == HORIZON:
-                phase = Phase.END
-                action = -1
-            flags = Flag.GAP if k == 0 else Flag.NONE
-            row = Row(
-                step=step,
-                observation=observation.astype(np.float32),
-                action=action,
-                b=1.0,
-                phase=phase,
-                flags=flags,
-            )
-            recorder.write(row)
-            step += 1
+def life_of_rows(rows: Iterable[Row]) -> TrainingData:
+    """Return the life with these rows, one in each step."""
+    rows = list(rows)
+    recorder = Recorder(len(rows[0].observation))
+    for step, row in enumerate(rows):
+        recorder.write(row._replace(step=step))
     return TrainingData(recorder.stream())
+
+
+def excursion(readings: np.ndarray) -> Iterator[Row]:
+    """Yield the rows of an excursion by action 0, shape (HORIZON + 1, n_channels), and the end of the stream."""
+    flags = Flag.GAP
+    for observation in readings[:-1].astype(np.float32):
+        yield Row(observation=observation, action=0, b=1.0, phase=Phase.EXCURSION, flags=flags)
+        flags = Flag.NONE
+    yield Row(observation=readings[-1].astype(np.float32), phase=Phase.END)
 
 
 def questions_of(n_channels: int, *gammas: float) -> list[GVF]:
@@ -78,7 +72,7 @@ def test_persistence_is_right_about_what_is_constant() -> None:
     readings = np.zeros((3, HORIZON + 1, 2))
     readings[:, :, 0] = 0.3
     readings[:, 0, 1] = 1.0
-    life = one_action_life(readings)
+    life = life_of_rows(row for of_excursion in readings for row in excursion(of_excursion))
     gvfs = questions_of(2, 0.0, GAMMA)
     predictions = persistence(life, gvfs)
     np.testing.assert_allclose(predictions, np.tile([0.3, 1.0, 1.5, 5.0], (3, 1)), rtol=1e-6)
@@ -143,27 +137,22 @@ def test_lstd_reads_b_from_the_recording_and_is_solved_again() -> None:
     solution before the test is that of 482 transitions: (250 x .5 + 232) / 482 = .741. Without b
     that would be .896, without another solution than the first .5.
     """
-    recorder = Recorder(1)
-    step = 0
-
-    def write(reading: float, action: int, b: float, phase: Phase, flags: Flag) -> None:
-        nonlocal step
-        observation = np.array([reading], np.float32)
-        recorder.write(Row(step, 0.1 * step, observation, action, b, phase, flags))
-        step += 1
-
+    rows = []
     for k in range(500):
         is_paid = k % 2 == 0
-        b = 0.8 if is_paid else 0.2
-        action = int(
-            k % 10 in (0, 1, 3, 5, 7)
-        )  # action 0: four of five paid ones, one of five others
-        write(0.5, action, b if action == 0 else 1.0 - b, Phase.BEHAVE, Flag.GAP)
-        write(float(is_paid or k >= 250), NO_ACTION, np.nan, Phase.CENTRE, Flag.NONE)
-    for k in range(HORIZON):
-        write(0.5, 0, 1.0, Phase.EXCURSION, Flag.GAP if k == 0 else Flag.NONE)
-    write(0.5, NO_ACTION, np.nan, Phase.END, Flag.NONE)
-    life = TrainingData(recorder.stream())
+        b_of_0 = 0.2
+        if is_paid:
+            b_of_0 = 0.8
+        action = 1
+        b = 1.0 - b_of_0
+        if k % 10 in (2, 4, 6, 8, 9):
+            action = 0
+            b = b_of_0
+        present = np.array([0.5], np.float32)
+        reached = np.array([is_paid or k >= 250], np.float32)
+        rows.append(Row(observation=present, action=action, b=b, flags=Flag.GAP))
+        rows.append(Row(observation=reached, phase=Phase.CENTRE))
+    life = life_of_rows([*rows, *excursion(np.full((HORIZON + 1, 1), 0.5))])
     channels = (ChannelInfo("x", "obs", "1", is_sensor=True),)
     coder = TileCoder([{"group": "obs", "intervals": [2], "tilings": 1}], ["obs"])
     scaler = Scaler(np.zeros(1), np.ones(1))
