@@ -27,7 +27,7 @@ from horde_agent.record import Phase, Stream
 from horde_agent.refusals import BadInput
 from horde_agent.types import Floats, Integers, Tiles
 
-_BLOCK = 256  # rows of a batch; every fifth batch is last_readings out
+_BLOCK = 256  # rows of a batch; every fifth batch is held out
 _LEAST_ROWS = 10 * _BLOCK
 ENOUGH_ROWS = 100_000  # to learn from, in at most _MOST_PASSES passes
 _MOST_PASSES = 10
@@ -60,7 +60,7 @@ def estimate_behaviour(
 ) -> tuple[LogisticPolicy, dict[str, float]]:
     """Return the behaviour policy estimated from a data set's actions, and facts about the fit.
 
-    The facts are the log-loss per last_readings-out row, the log-loss of the actions' frequencies, T and the
+    The facts are the log-loss per held-out row, the log-loss of the actions' frequencies, T and the
     number of rows. Raise BadInput if there are fewer than 2,560 rows.
     """
     n_actions = len(interface.actions)

@@ -19,7 +19,7 @@ from horde_agent.types import Bools, Floats, Integers
 if TYPE_CHECKING:
     from horde_agent.interface import Interface
 
-_STATE = ("latest", "age", "n_missing")
+_STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_now", "_is_new")
 
 
 class HeldReadings:
@@ -34,6 +34,9 @@ class HeldReadings:
         age: Steps since the last reading of each channel, shape (n_channels,): 0 if it is there; beyond
             `hold_s` from the first step on if there was none.
         n_missing: Number of observations without a reading of each channel, shape (n_channels,).
+        is_missing: Which readings the newest observation lacks, shape (n_channels,).
+        since_step: Step of the first observation of those in a row that lack a reading, shape
+            (n_channels,); -1 if it is there.
     """
 
     def __init__(self, interface: Interface) -> None:
@@ -46,6 +49,11 @@ class HeldReadings:
         self.latest: Floats = np.where(scaler.bounded, scaler.low, 0.0)
         self.age: Integers = self._most_held.copy()
         self.n_missing: Integers = np.zeros(n_channels, dtype=np.int64)
+        self.is_missing: Bools = np.zeros(n_channels, dtype=bool)
+        self.since_step: Integers = np.full(n_channels, -1)
+        self._n_now = 0
+        # `is_missing` changed since the latest `note_step`
+        self._is_new = False
 
     def fill(self, observation: NDArray[Any], *, begins: bool) -> NDArray[Any]:
         """Return the next observation with readings for missing ones, (n_channels,), for the tile coder.
@@ -60,9 +68,12 @@ class HeldReadings:
         if not is_missing.any():
             self.latest[:] = observation
             self.age[:] = 0
+            if self._n_now:
+                self._set_missing(is_missing)
             return observation
         if begins:
             self.age = np.maximum(self.age, self._most_held)
+        self._set_missing(is_missing)
         self.n_missing += is_missing
         self.latest = np.where(is_missing, self.latest, observation)
         self.age = np.where(is_missing, self.age + 1, 0)
@@ -70,6 +81,18 @@ class HeldReadings:
         if self._has_unknown:
             filled[self.age > self._most_held] = np.nan
         return filled
+
+    def _set_missing(self, is_missing: Bools) -> None:
+        self.is_missing = is_missing
+        self._n_now = int(np.count_nonzero(is_missing))
+        self._is_new = True
+
+    def note_step(self, step: int) -> None:
+        """Note the step of the newest observation."""
+        if self._is_new:
+            since_step = np.where(self.since_step < 0, step, self.since_step)
+            self.since_step = np.where(self.is_missing, since_step, -1)
+            self._is_new = False
 
     def known(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return the newest observation, (n_channels,), with the last readings in place of all missing ones."""

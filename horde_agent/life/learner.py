@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,20 @@ def refuse_fed_back(interface: Interface, names: Sequence[str]) -> None:
             raise ValueError(
                 f"the prediction of {name!r} is fed back as a feature; it cannot be removed"
             )
+
+
+class MissingReadings(NamedTuple):
+    """How long a channel had no reading.
+
+    Attributes:
+        channel: Its name.
+        missing_s: Time without a reading in all, in seconds.
+        since_step: Step since which it has none; None if it has one.
+    """
+
+    channel: str
+    missing_s: float
+    since_step: int | None
 
 
 @dataclass
@@ -317,6 +332,23 @@ class StreamLearner:
             self._untimed_s = 0.0
             self._n_untimed = 0
 
+    def missing_readings(self) -> list[MissingReadings]:
+        """Return the channels that lacked a reading, of all robots together."""
+        missing: list[MissingReadings] = []
+        streams = [position.held for position in self._positions.values()]
+        for i, name in enumerate(self.interface.names):
+            n_missing = sum(int(held.n_missing[i]) for held in streams)
+            since_steps = [int(held.since_step[i]) for held in streams if held.since_step[i] >= 0]
+            if n_missing:
+                missing.append(
+                    MissingReadings(
+                        channel=name,
+                        missing_s=round(n_missing * self.interface.period_s, 6),
+                        since_step=min(since_steps, default=None),
+                    )
+                )
+        return missing
+
     def encode(self, observation: Observation, flags: int) -> Tiles:
         """Return the tiles of the next observation, float32, (n_inputs,), for the policies and for learning.
 
@@ -456,6 +488,7 @@ class StreamLearner:
             return
         if not self.position.is_observed:
             self.observe(row.observation, row.flags, tiles, reward=row.reward)
+        self.position.held.note_step(row.step)
         self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
 
     def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:

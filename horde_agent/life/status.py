@@ -218,6 +218,7 @@ class LiveStatusWriter(LifeHooks):
             "n_discarded": life.student.errors.n_discarded,
             "discarded_by": life.student.errors.discarded_by(),
             "reward": reward,
+            "missing": [one._asdict() for one in life.student.missing_readings()],
             **self._summary(),
             "n_diverged": life.horde.n_diverged,
             "shards": [shard._asdict() for shard in life.horde.shards],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -139,7 +140,8 @@ class LearnConfig:
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.
         on_alarm: Command to call with the name of an alarm and a sentence. Names are `diverged`,
-            `overheating`, `deadline`, `disk`, `silent` (docs/runs.md).
+            `overheating`, `deadline`, `disk`, `silent`, `sensor_lost` (docs/runs.md).
+        lost_after: Seconds without a reading after which a sensor is lost, for the alarm.
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
             or `bullet` (PyBullet; the Critterbot only). Their measured behaviour agrees, but not
             bit for bit.
@@ -199,6 +201,7 @@ class LearnConfig:
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
+    lost_after: float = 60.0
     physics: Annotated[
         str | None, _shown("NAME", "(default: bullet if PyBullet is installed, else planar)")
     ] = None
@@ -531,6 +534,10 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
         checked_repeat(config.repeat)
     yield from _rules_of_behaviour(config)
     yield from _unused(config)
+    yield (
+        not 0.0 < config.lost_after < math.inf,
+        f"--lost-after must be a finite number of seconds above 0, got {config.lost_after:g} s",
+    )
     if config.on_alarm is not None:
         refuse_no_command(config.on_alarm)
     yield from _rules_of_shards_and_robots(config)
@@ -701,7 +708,7 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
         yield _is_taken(config.out)
 
 
-_OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm")
+_OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm", "lost_after")
 """Settings of a body that acts: they have no effect on recorded rows."""
 
 

@@ -137,6 +137,18 @@ def test_more_diverged_demons_and_less_space_are_grown_problems(
     ]
 
 
+def test_a_sensor_without_a_reading_for_a_minute_is_lost_once_until_it_returns(
+    alarms: Alarms,
+) -> None:
+    """Of 10 steps a second: read until step 100, so lost at step 700; read at 1,500, lost at 2,100."""
+    for step in range(0, 2500, 10):
+        is_missing = 100 < step < 1500 or step > 1500
+        look(alarms, step, [np.nan if is_missing else 0.5, 0.0])
+    of_alarm = [sentence for name, sentence in raised() if name == "sensor_lost"]
+    message = "light has had no reading for 60 s"
+    assert sorted(of_alarm) == sorted(f"step {step}: {message}" for step in ("700", "2,100"))
+
+
 def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:
     for step in range(0, 8000, 10):
         look(alarms, step, [min(step, 500) / 500, 0.0])

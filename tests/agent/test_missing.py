@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from horde_agent import GVF, Behaviour, Channel, Interface, cli, learn_from
+from horde_agent.cli import learn
 from horde_agent.formats.columns import Columns
 from horde_agent.interface import HeldReadings
 from horde_agent.life.excursions import ExcursionConfig
@@ -294,6 +296,36 @@ def test_predictions_along_a_record_hold_the_readings_as_the_life_did() -> None:
     np.testing.assert_allclose(predictions[-1], life.horde.predictions, rtol=1e-6)
     assert stream.rows["phase"][-1] == Phase.END
     assert PERIOD_S == 0.1
+
+
+@pytest.mark.parametrize("has_gap", [False, True])
+def test_details_report_and_page_say_how_long_a_channel_had_no_reading(
+    has_gap: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of 100 steps of 0.1 s, 20 to 29 and from 80 on lack it: 1 + 2.1 s, none since step 80.
+
+    Resumed for 50 steps, the body begins anew, and lacks it from its step 20 to 29 alone.
+    """
+    ages = {*range(20, 30), *range(80, 1000)}
+    faults: dict[int, Any] = {}
+    if has_gap:
+        faults = {90: {"gap": 1}}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learn, "make_env", lambda _config: DeadSensor(ages, faults=faults))
+    options = "--horizon 8 --seed 1 --snapshot-every never --excursion-probability 0"
+    assert cli.main(f"learn --steps 100 --out a {options}".split()) == 0
+    expected = {"channel": "saw", "missing_s": 3.1, "since_step": 80}
+    assert json.loads(Path("a/details.json").read_text())["missing"] == [expected]
+    assert "saw 3 s, none since step 80" in Path("a/report.html").read_text()
+    now = json.loads(Path("a/live/now.json").read_text())
+    assert now["missing"] == [expected]
+    for table in ("summary.json", "details.json"):
+        (Path("a") / table).unlink()
+    assert cli.main(["report", "a"]) == 0
+    assert json.loads(Path("a/details.json").read_text())["missing"] == [expected]
+    assert cli.main(["resume", "a", "--steps", "150"]) == 0
+    (missing,) = json.loads(Path("a/details.json").read_text())["missing"]
+    assert missing == {"channel": "saw", "missing_s": 4.1, "since_step": None}
 
 
 # ---- data sets ------------------------------------------------------------------------------------------------------

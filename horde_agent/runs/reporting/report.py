@@ -524,7 +524,20 @@ def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
         ["excursions discarded", _discarded_by(details)],
         ["weights (SHA-256)", f"{summary.get('weights_sha256', '-')[:16]}..."],
     ]
+    if details.get("missing"):
+        rows.append(["time without a reading", _missing_readings(details)])
     return section("Timing and health", html.table(["", ""], rows))
+
+
+def _missing_readings(details: dict[str, Any]) -> str:
+    """Return how long each channel had no reading, and since when."""
+    texts = []
+    for one in details["missing"]:
+        text = f"{one['channel']} {duration(one['missing_s'])}"
+        if one["since_step"] is not None:
+            text += f", none since step {one['since_step']:,}"
+        texts.append(text)
+    return " · ".join(texts)
 
 
 def _discarded_by(details: dict[str, Any]) -> str:

@@ -210,7 +210,11 @@ class RecordedRows(Source):
             steps=steps,
             end=self.session.end_of_rows(steps),
             robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
-            details={"n_not_applied": self.learner.counts.n_not_applied, "notes": notes},
+            details={
+                "n_not_applied": self.learner.counts.n_not_applied,
+                "missing": [one._asdict() for one in self.student.missing_readings()],
+                "notes": notes,
+            },
             samples=self.learner.sampler.samples,
             lived_before_s=lived_before_s,
             has_tests=self._has_tests,

@@ -93,7 +93,13 @@ class RobotSource(Source):
         if config.on_alarm is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(
-                Alarms(config.on_alarm, run.folder.path, names, interface.period_s)
+                Alarms(
+                    config.on_alarm,
+                    run.folder.path,
+                    names,
+                    interface.period_s,
+                    lost_after_s=config.lost_after,
+                )
             )
         if resumed.number:
             self.recorder = self._continued_recorder()
@@ -312,6 +318,7 @@ class RobotSource(Source):
             "overrun_ms": life.counts.overrun_s.summary_ms(),
             "n_not_applied": life.counts.n_not_applied,
             "n_not_finite": life.counts.n_not_finite,
+            "missing": [one._asdict() for one in life.student.missing_readings()],
             "n_dockings": life.dockings.n_done,
             "n_dockings_failed": life.dockings.n_failed,
         }

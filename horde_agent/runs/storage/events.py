@@ -19,6 +19,7 @@ Alarms are for an unattended run: the command is called with the alarm's name an
     deadline       steps were more than 50 ms late, after the first ten seconds of the process
     disk           the disk is nearly full
     silent         a sensor that varied has been constant for ten minutes
+    sensor_lost    a sensor's reading has been missing for --lost-after (60 s); once until it returns
 
 An alarm is repeated after an hour, or once the problem is ten times as large: ten times as many late
 steps or diverged demons, a tenth of the free space. Neither events nor alarms change when or what
@@ -41,6 +42,7 @@ import numpy as np
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
 from horde_agent.runs.storage.event_log import EventLog
+from horde_agent.types import Integers
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0
@@ -96,7 +98,15 @@ class RaisedAlarm(NamedTuple):
 class Alarms(LifeHooks):
     """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
 
-    def __init__(self, command: str, folder: Path, channels: list[str], period_s: float) -> None:
+    def __init__(
+        self,
+        command: str,
+        folder: Path,
+        channels: list[str],
+        period_s: float,
+        *,
+        lost_after_s: float = 60.0,
+    ) -> None:
         self._command = shlex.split(command)
         self._folder = folder
         self._channels = channels
@@ -107,6 +117,10 @@ class Alarms(LifeHooks):
         self._last = np.full(len(channels), np.nan, dtype=np.float32)
         self._changed_at = np.zeros(len(channels), dtype=np.int64)
         self._has_varied = np.zeros(len(channels), dtype=bool)
+        self._lost_after_s = lost_after_s
+        self._lost_after = max(round(lost_after_s / period_s), 1)
+        self._read_at: Integers | None = None
+        self._is_lost = np.zeros(len(channels), dtype=bool)
         self._settling = round(SETTLING_S / period_s)
         self._first_step: int | None = None
         self._n_late_at_first = 0  # steps that were late while the process began
@@ -123,6 +137,7 @@ class Alarms(LifeHooks):
             self._raise("overheating", f"step {row.step:,}: a motor is too hot")
         self._check_deadlines(row.step, life.counts.deadlines_missed)
         self._check_silence(row.step, row.observation)
+        self._check_lost(row.step, row.observation)
         if row.step % (100 * EVERY) == 0:
             self._check_disk(row.step)
         if not life.horde.n_waiting and life.horde.n_diverged:
@@ -166,6 +181,18 @@ class Alarms(LifeHooks):
             self._has_varied[i] = False
             message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
             self._raise("silent", f"step {step:,}: {message}", again_s=0.0)
+
+    def _check_lost(self, step: int, observation: np.ndarray) -> None:
+        """Raise an alarm for each channel whose reading has been missing for `lost_after_s`."""
+        if self._read_at is None:
+            self._read_at = np.full(observation.size, step)
+        is_missing = np.isnan(observation)
+        self._read_at[~is_missing] = step
+        is_lost = is_missing & (step - self._read_at >= self._lost_after)
+        for i in np.flatnonzero(is_lost & ~self._is_lost).tolist():
+            message = f"{self._channels[i]} has had no reading for {self._lost_after_s:g} s"
+            self._raise("sensor_lost", f"step {step:,}: {message}", again_s=0.0)
+        self._is_lost = is_lost
 
     def _raise(
         self, name: str, sentence: str, *, size: float = 1.0, again_s: float = AGAIN_S

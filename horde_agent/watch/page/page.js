@@ -81,6 +81,10 @@ function discardedFacts(s) {
   const reasons = Object.entries(s.discarded_by || {}).map(([reason, n]) => `${formatCount(n)} by ${reason}`);
   return [["discarded excursions", [formatCount(s.n_discarded), ...reasons].join(" · "), true]];
 }
+function missingFacts(s) {
+  const lost = (s.missing || []).map(one => one.channel + (one.since_step == null ? "" : ", none since step " + formatCount(one.since_step)));
+  return lost.length ? [["missing readings", lost.join(" · "), true]] : [];
+}
 function timeName() { return facts.time_name ?? "robot time"; }
 function drawHealth() {
   const s = status, cycle = s.cycle_ms || {}, disk = s.disk || {}, total = facts.total_steps;
@@ -92,7 +96,7 @@ function drawHealth() {
     ["deadlines missed", formatCount(s.deadlines_missed), s.deadlines_missed > 0], ["gaps", formatCount(s.gaps), s.gaps > 0],
     ["CRC errors", formatCount(s.crc_errors), s.crc_errors > 0], ["link losses", formatCount(s.link_losses), s.link_losses > 0],
     ["learning steps", formatCount(s.learning_steps)], ["test excursions", formatCount(s.n_excursions)],
-    ...discardedFacts(s),
+    ...discardedFacts(s), ...missingFacts(s),
     ["diverged", formatCount(s.n_diverged) + " of " + formatCount(facts.n_questions), s.n_diverged > 0],
     ["run on disk", disk.run == null ? "–" : formatBytes(disk.run)], ["disk free", disk.free == null ? "–" : formatBytes(disk.free), disk.free < 1e9],
     ["snapshots", formatCount(s.snapshots)],
