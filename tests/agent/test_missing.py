@@ -317,8 +317,8 @@ def test_details_report_and_page_say_how_long_a_channel_had_no_reading(
     expected = {"channel": "saw", "missing_s": 3.1, "since_step": 80}
     assert json.loads(Path("a/details.json").read_text())["missing"] == [expected]
     assert "saw 3 s, none since step 80" in Path("a/report.html").read_text()
-    now = json.loads(Path("a/live/now.json").read_text())
-    assert now["missing"] == [expected]
+    page_facts = json.loads(Path("a/live/now.json").read_text())
+    assert page_facts["missing"] == [expected]
     for table in ("summary.json", "details.json"):
         (Path("a") / table).unlink()
     assert cli.main(["report", "a"]) == 0
