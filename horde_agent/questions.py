@@ -75,6 +75,13 @@ def family(
 
     Raises:
         ValueError: If gamma is not in [0, 1), lambda not in [0, 1], or there is no such channel.
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> [question.name for question in questions.family(walk, {"any": Uniform(2)}, [0.5], ["state"])]
+        ['any/g0.5/state']
     """
     places = [interface.index(c) if isinstance(c, str) else c for c in channels]
     return [
@@ -100,6 +107,14 @@ def excursions(
     """Return the paper's first experiment: a constant-action policy per action, every time scale, every sensor.
 
     On the Critterbot 5 x 3 x 53 = 795 questions, ordered policy, gamma, sensor.
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> asked = questions.excursions(walk)
+        >>> len(asked), asked[0].name, asked[-1].name
+        (6, 'left/g0/reward', 'right/g0.8/reward')
     """
     n = len(interface.actions)
     policies = {name: ConstantAction(action, n) for action, name in enumerate(interface.actions)}
@@ -131,6 +146,13 @@ def values(
 
     Source: Sutton & Barto (2018), section 3.5; Sutton et al. (2011), Horde: values as one of many
         questions.
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> [question.name for question in questions.values(walk, gammas=[0.8])]
+        ['behaviour/g0.8/reward', 'uniform/g0.8/reward', 'left/g0.8/reward', 'right/g0.8/reward']
     """
     if policies is None:
         n = len(interface.actions)
@@ -157,7 +179,15 @@ def values(
 def nexting(
     interface: Interface, gammas: Sequence[float] = PAPER_GAMMAS, lam: float = PAPER_LAMBDA
 ) -> list[GVF]:
-    """Return on-policy questions about every sensor: the future under the behaviour policy (rho = 1)."""
+    """Return on-policy questions about every sensor: the future under the behaviour policy (rho = 1).
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> [question.name for question in questions.nexting(walk, gammas=[0.5, 0.9])]
+        ['behaviour/g0.5/reward', 'behaviour/g0.9/reward']
+    """
     behaviour = {"behaviour": Behaviour()}
     return family(interface, behaviour, gammas, interface.sensors, lam, family_name="nexting")
 
@@ -174,6 +204,13 @@ def policies(
     Raises:
         ValueError: If `n` is not a whole number of at least 1, or `rng` is not what
             `numpy.random.default_rng` takes.
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> [question.name for question in questions.policies(walk, rng=0, n=2)]
+        ['gibbs_0000/g0.8/reward', 'gibbs_0001/g0.8/reward']
     """
     n = whole_number("n", n, 1)
     rng = generator(rng)
@@ -298,6 +335,19 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
         ValueError: If the file is missing or not TOML, has an unknown key, sensor, group or policy,
             or a number is out of its range. The message is one sentence with the file, the error
             and the choices.
+
+    Examples:
+        >>> import tempfile
+        >>> import gymnasium
+        >>> from horde_agent import Interface, questions
+        >>> walk = Interface.of(gymnasium.make("horde_agent/RandomWalk-v0"))
+        >>> text = "[[family]]; policies = ['left']; gammas = [0.9]".replace("; ", chr(10))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "mine.toml")
+        ...     size = path.write_text(text)
+        ...     asked = questions.from_file(path, walk)
+        >>> [question.name for question in asked]
+        ['left/g0.9/reward']
     """
     path = Path(path)
     table = _read(path)

@@ -212,6 +212,22 @@ def evaluate(
             the data.
 
     Source: Precup, Sutton & Singh (2000); Jiang & Li (2016); Thomas & Brunskill (2016).
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from horde_agent import evaluate
+        >>> actions = np.random.default_rng(0).integers(2, size=400)
+        >>> rows = [f"{i // 4},{i % 4},{a},0.5,{a}" for i, a in enumerate(actions)]  # action 1 pays 1
+        >>> columns = ["period_s = 1.0", "action = 'a'", "b = 'b'", "next_reward = 'r'", "episode = 'e'"]
+        >>> columns += ["[[channel]]", "column = 'x'"]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     log = Path(folder, "log.csv")
+        ...     size = log.write_text(chr(10).join(["e,x,a,b,r", *rows]))
+        ...     size = Path(folder, "columns.toml").write_text(chr(10).join(columns))
+        ...     judged = evaluate(log, "constant:1", columns=f"{folder}/columns.toml", estimators=["wdr"])
+        >>> round(judged.judgements[0].lines[0].value)  # four steps, each pays 1
+        4
     """
     from horde_agent.judging.result import write_result
 

@@ -579,6 +579,23 @@ def relearn(
 
     Returns:
         The student, with its scores and counts.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from horde_agent import GVF, Channel, ConstantAction, Horde, learn_from, relearn
+        >>> from horde_agent.record import read
+        >>> question = GVF("next", ConstantAction(0, n_actions=1), Channel(0), continuation=0.0)
+        >>> data = np.tile([[0.0], [1.0]], (200, 1)), np.zeros(400, dtype=int)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     learned = learn_from(*data, b=np.ones(400), questions=[question], out=f"{folder}/run")
+        ...     recorded = read(Path(folder, "run", "log", "life.rec"))
+        >>> coder = learned.interface.coder
+        >>> horde = Horde([question], n_features=coder.n_features, n_active=coder.n_active)
+        >>> student = relearn(recorded, horde, learned.interface)
+        >>> zero = np.zeros(1)
+        >>> horde.predict(coder.encode(zero), zero).round(1)  # after 0 comes 1
+        array([1.])
     """
     student = student or StreamLearner(horde, interface, excursions)
     student.set_action(Phase.END, NO_ACTION, np.nan, 0)
