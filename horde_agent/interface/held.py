@@ -8,6 +8,7 @@ needs. After that, the tilings that read the channel have their tile "unknown", 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from horde_agent.types import Bools, Floats, Integers
 if TYPE_CHECKING:
     from horde_agent.interface import Interface
 
-_STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_now", "_is_new")
+_STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_unread", "_is_new")
 
 
 class HeldReadings:
@@ -51,7 +52,8 @@ class HeldReadings:
         self.n_missing: Integers = np.zeros(n_channels, dtype=np.int64)
         self.is_missing: Bools = np.zeros(n_channels, dtype=bool)
         self.since_step: Integers = np.full(n_channels, -1)
-        self._n_now = 0
+        # Channels with an age
+        self._n_unread = n_channels
         # `is_missing` changed since the latest `note_step`
         self._is_new = False
 
@@ -64,28 +66,24 @@ class HeldReadings:
             observation: The observation, shape (n_channels,); it is returned if no reading is missing.
             begins: Whether it does not follow from the one before: no earlier reading is held then.
         """
-        is_missing = np.isnan(observation)
-        if not is_missing.any():
+        # NaN if a reading is; a third of the time of isnan(...).any()
+        squares = float(observation.dot(observation))
+        if not math.isnan(squares) and not self._n_unread:
             self.latest[:] = observation
-            self.age[:] = 0
-            if self._n_now:
-                self._set_missing(is_missing)
             return observation
+        is_missing = np.isnan(observation)
         if begins:
             self.age = np.maximum(self.age, self._most_held)
-        self._set_missing(is_missing)
+        self.is_missing = is_missing
+        self._is_new = True
         self.n_missing += is_missing
         self.latest = np.where(is_missing, self.latest, observation)
         self.age = np.where(is_missing, self.age + 1, 0)
+        self._n_unread = int(np.count_nonzero(self.age))
         filled = self.latest.astype(observation.dtype)
         if self._has_unknown:
             filled[self.age > self._most_held] = np.nan
         return filled
-
-    def _set_missing(self, is_missing: Bools) -> None:
-        self.is_missing = is_missing
-        self._n_now = int(np.count_nonzero(is_missing))
-        self._is_new = True
 
     def note_step(self, step: int) -> None:
         """Note the step of the newest observation."""
