@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -40,21 +41,32 @@ channels = ["ir_distance_0"]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the sdist, and the wheel from it; return their folder."""
     out = tmp_path_factory.mktemp("dist")
-    build = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(out),
-        str(ROOT),
-    ]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=280)
-    (path,) = out.glob("*.whl")
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: Path) -> Path:
+    (path,) = distributions.glob("*.whl")
     return path
+
+
+def test_the_sdist_has_what_checks_tests_and_documentation_need(distributions: Path) -> None:
+    """Each file of the repository, but for what only clones and services use."""
+    (path,) = distributions.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("assets", "docs", "examples", "horde_agent", "horde_env", "tests"):
+        files = [file for file in (ROOT / folder).rglob("*") if "__pycache__" not in file.parts]
+        wanted = {file.relative_to(ROOT).as_posix() for file in files if file.is_file()}
+        assert len(wanted) > 5
+        assert sorted(wanted - names) == [], folder
+    single = {"Makefile", "mkdocs.yml", "CITATION.cff", ".ci/run", ".github/workflows/ci.yml"}
+    assert single <= names
 
 
 def test_the_wheel_holds_the_packages_the_assets_and_nothing_else(wheel: Path) -> None:
