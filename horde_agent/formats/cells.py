@@ -203,15 +203,19 @@ def are_kept_by_float32(
         span: Range of the channel, largest reading minus smallest; infinite if it is unknown.
         shift: How its readings follow from the numbers.
     """
-    readings = shift.readings(values)
+    is_kept = are_near_float32(shift.readings(values), span)
+    return np.asarray((is_kept & ~are_merged(cells, values)) | ~np.isfinite(values))
+
+
+def are_near_float32(readings: Floats, span: float | Floats) -> Bools:
+    """Return which readings, of any shape, float32 holds well enough; `span` is a number, or one for each column."""
     with np.errstate(over="ignore"):
         rounded = readings.astype(np.float32).astype(np.float64)
     is_whole = (np.abs(readings) < _LARGEST_EXACT) & (readings == np.floor(readings))
     with np.errstate(invalid="ignore"):
         is_near = np.abs(rounded - readings) <= 1e-3 * span
     is_near &= np.isfinite(rounded) == np.isfinite(readings)
-    is_kept = np.where(is_whole, rounded == readings, is_near)
-    return np.asarray((is_kept & ~are_merged(cells, values)) | ~np.isfinite(values))
+    return np.where(is_whole, rounded == readings, is_near)
 
 
 def are_merged(cells: Cells, values: Floats) -> Bools:
@@ -270,6 +274,13 @@ def resolution(cells: Cells, values: Floats) -> Floats:
         return np.zeros(len(values))
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.spacing(np.abs(cells)), dtype=np.float64)
+
+
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell has no value: None, NaN, or one of the texts `MISSING`."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in MISSING
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 def shown(cell: Any) -> str:

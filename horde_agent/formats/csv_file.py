@@ -107,7 +107,7 @@ def _opened(file: Path, form: CsvForm) -> Iterator[_OpenCsv]:
             if len(head) >= BLOCK_BYTES:
                 break
         head = head.removeprefix(codecs.BOM_UTF8)
-        separator = form.separator or _found_separator(head, has_header=form.header)
+        separator = form.separator or found_separator(head, has_header=form.header)
         blocks = _blocks(chain([head], pieces), separator, file)
         first_block = next(blocks, b"")
         lines = _lines(first_block)
@@ -222,7 +222,7 @@ def _lines(block: bytes) -> list[str]:
     return list(io.StringIO(block.decode(), newline=""))
 
 
-def _found_separator(head: bytes, *, has_header: bool) -> str:
+def found_separator(head: bytes, *, has_header: bool) -> str:
     """Return the separator of a header, or of rows of numbers with points or commas as decimal marks."""
     first_lines = head.splitlines()[:_N_FIRST_LINES]
     lines = [line.decode(errors="replace") for line in first_lines if line.strip()]

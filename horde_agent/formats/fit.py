@@ -22,13 +22,18 @@ LATE = 1.5
 MANY_GAPS = 0.2
 """Share of rows behind a gap above which a remark says so."""
 _LEAST_SPACINGS = 10
-_MOST_SPACINGS = 32_768
+MOST_SPACINGS = 32_768
+"""Times between rows that are compared with the period."""
 _MOST_NAMED = 3
 _UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 class NothingToLearn(BadInput):
     """No row of a data set follows from the row before it by an action of the behaviour."""
+
+
+class UnfitPeriod(BadInput):
+    """The times of the rows do not fit the period."""
 
 
 class TableFit:
@@ -39,6 +44,7 @@ class TableFit:
         columns: Meaning of its columns.
         has_action_names: Whether the names of the actions were given, so that each of them exists.
         knows_b: Whether b was given.
+        most_spacings: Number of times between rows that are compared with the period.
     """
 
     def __init__(
@@ -48,11 +54,13 @@ class TableFit:
         *,
         has_action_names: bool,
         knows_b: bool,
+        most_spacings: int = MOST_SPACINGS,
     ) -> None:
         self._where = where
         self._period_s = columns.times.period_s
         self._has_action_names = has_action_names
         self._knows_b = knows_b
+        self._most_spacings = most_spacings
         self._reward = columns.rewards.next_reward or columns.rewards.reward
         self._spacings: list[Floats] = []
         self._n_spacings = 0
@@ -72,10 +80,14 @@ class TableFit:
         self._n_sure = 0
         self._n_ignored = 0
 
+    def continue_behaviour(self) -> None:
+        """Take the first row as the one that follows an action of the behaviour, in another table."""
+        self._last_phase = np.array([Phase.BEHAVE], dtype=np.uint8)
+
     def add_spacings(self, spacing_s: Floats, is_late: Bools, resolution_s: Floats) -> None:
         """Add times since the row before, in seconds, of rows within an episode; all arguments of shape (n,).
 
-        Raise BadInput if the first 32,768 do not fit the period.
+        Raise UnfitPeriod if the first `most_spacings` do not fit the period.
         """
         self._n_late += int(is_late.sum())
         self._is_coarse |= bool((resolution_s > self._period_s / 4).any())
@@ -83,7 +95,7 @@ class TableFit:
             return
         self._spacings.append(spacing_s[np.isfinite(spacing_s)])
         self._n_spacings += len(self._spacings[-1])
-        if self._n_spacings >= _MOST_SPACINGS:
+        if self._n_spacings >= self._most_spacings:
             self._check_time()
 
     def add_dropped(self, n: int, n_behind: int, first: str) -> None:
@@ -194,7 +206,7 @@ class TableFit:
         if 1 / LATE <= ratio <= LATE:
             return
         if ratio <= 0.0:
-            raise BadInput(
+            raise UnfitPeriod(
                 f"{self._where}: the times do not increase from row to row: sort the rows, the oldest first"
             )
         remedy = "give times in seconds, or their time_unit"
@@ -203,7 +215,7 @@ class TableFit:
                 remedy = (
                     f'these seem to be {name}: write time_unit = "{unit}", or give times in seconds'
                 )
-        raise BadInput(
+        raise UnfitPeriod(
             f"{self._where}: the {self._medians()}: {remedy}, and the duration of a step as period_s"
         )
 

@@ -144,7 +144,7 @@ def _errors_of_pyarrow() -> tuple[type[BaseException], ...]:
     return (pyarrow.ArrowException,)
 
 
-def columns_to_read(file: Path, names: Sequence[str], there: Sequence[str]) -> list[str]:
+def columns_to_read(file: Path | str, names: Sequence[str], there: Sequence[str]) -> list[str]:
     """Return the columns of a file to read for the names, NAME for number 3 of its vectors.
 
     Raise BadInput if one of them is missing, or there twice.

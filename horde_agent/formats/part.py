@@ -105,6 +105,12 @@ class Part:
             has_b = np.asarray((b > 0.0) & (b <= 1.0))
         return Actions(action, b, is_valid, has_b)
 
+    @property
+    def lacks_last_action(self) -> bool:
+        """Whether actions are known, and the last row has an empty cell for its action."""
+        name = self._columns.actions.action
+        return name is not None and cells.is_missing(cells.cell_at(self.column(name), -1))
+
     def times(self) -> Floats | None:
         """Return the times in seconds, NaN for other cells, (n_rows,); None without a column."""
         times = self._columns.times

@@ -7,8 +7,9 @@ converted to this order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from enum import Enum
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -34,13 +35,13 @@ from horde_agent.formats.columns import (
     RewardColumns,
     layout_without_transitions,
 )
-from horde_agent.formats.fit import LATE, TableFit
+from horde_agent.formats.fit import LATE, MOST_SPACINGS, TableFit
 from horde_agent.formats.part import Chunk, Part
 from horde_agent.interface import HeldReadings, Interface
 from horde_agent.interface.held import filled_rows
 from horde_agent.life.flags import borders_of
 from horde_agent.policies import Policy
-from horde_agent.record import NO_ACTION, Flag, Phase, Stream, new_rows, row_dtype
+from horde_agent.record import NO_ACTION, Flag, Phase, Row, Stream, new_rows, row_dtype, rows_in
 from horde_agent.refusals import BadInput
 from horde_agent.toml import toml_value
 from horde_agent.types import Bools, Floats
@@ -55,6 +56,53 @@ _NO_READING = 0.0
 _TIMES = "seconds, a number, or a date such as 2026-01-31T12:00:00"
 _ARGUMENTS = {"terminated": "terminations", "truncated": "truncations"}  # of `learn_from`
 _STEPS_END = 2**62
+
+
+class Following(Enum):
+    """What stands for the part after another one of a table while that is unknown."""
+
+    UNKNOWN = "it has not arrived"
+
+
+_SAVED_FIELDS = ("step", "t", "action", "b", "flags", "policy", "reward", "unix_s")
+"""Fields of an open row in a `Position`, beside its observation."""
+
+
+class Position(NamedTuple):
+    """A place between two rows of a table.
+
+    Attributes:
+        previous: What the rows behind it depend on of those before.
+        n_read: Number of rows before it, invalid ones included.
+        follows_gap: Whether a row was left out, so that the next one follows a gap.
+        lacks_action: Whether the row before has no action, although it may not be the last one.
+        open: The row before, with its action, if the next row may continue its episode; else None.
+    """
+
+    previous: RowBefore
+    n_read: int = 0
+    follows_gap: bool = False
+    lacks_action: bool = False
+    open: Row | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return it in JSON types, with null for NaN."""
+        open_row: dict[str, Any] = {}
+        if self.open is not None:
+            open_row = {name: _plain(getattr(self.open, name)) for name in _SAVED_FIELDS}
+            open_row["observation"] = _plain(self.open.observation.tolist())
+        return {**self._asdict(), "previous": self.previous.state(), "open": open_row}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> Position:
+        """Return the place whose `state` this is."""
+        open_row = None
+        if state["open"]:
+            fields = {name: _with_nan(value) for name, value in state["open"].items()}
+            observation = np.array(fields["observation"], dtype=np.float32)
+            open_row = Row(**{**fields, "observation": observation})
+        previous = RowBefore.of_state(state["previous"])
+        return cls(**{**state, "previous": previous, "open": open_row})
 
 
 class Table:
@@ -76,6 +124,9 @@ class Table:
             last row counts with its reward, by a row after it with an unknown observation (NaN),
             and a reward that belongs to no step is refused. Learning needs neither: it needs the
             state that an action led to.
+        start: The place behind which its rows continue those of another table; None at a beginning.
+        end: The place behind its last row, once it was read whole; None if b is not a column.
+        ends_open: Whether its first row begins an episode, so that the open row of `start` ends one.
     """
 
     def __init__(
@@ -100,15 +151,23 @@ class Table:
         self.behaviour: tuple[Policy, Interface] | None = None
         self.b_estimate: dict[str, float] | None = None
         self.counts_each_reward = False
+        self.start: Position | None = None
+        self.end: Position | None = None
+        self.ends_open = False
         self._fit = self._new_fit()
 
-    def _new_fit(self) -> TableFit:
+    def _new_fit(self, most_spacings: int = MOST_SPACINGS) -> TableFit:
         return TableFit(
             self.where,
             self.columns,
             has_action_names=self._has_action_names,
             knows_b=self._knows_b,
+            most_spacings=most_spacings,
         )
+
+    def begin_fit(self, most_spacings: int) -> None:
+        """Collect the facts about the rows anew, and compare that number of times with the period."""
+        self._fit = self._new_fit(most_spacings)
 
     @property
     def _knows_b(self) -> bool:
@@ -255,14 +314,26 @@ class Table:
         """
         self._fit = self._new_fit()
         header = self.header
-        previous = _RowBefore()
+        start = self.start or Position(RowBefore())
+        if start.open is not None:
+            self._fit.continue_behaviour()
+        previous = start.previous.copy()
+        follows_gap = start.follows_gap
         widths: dict[str, int] = {}
         for part, following in pairwise(chain(self._parts(), [None])):
             assert part is not None
             self._check_widths(part, widths)
-            rows = self._rows(part, following, previous)
-            if len(rows):
-                yield Stream(rows, header)
+            if not part.n_read:
+                self.ends_open = self.begins_episode(part, previous)
+                if self.ends_open:
+                    previous.end_episode()
+            rows = self.converted(part, following, previous)
+            if not len(rows):
+                continue
+            if follows_gap:
+                rows["flags"][0] |= np.uint8(Flag.GAP)
+                follows_gap = False
+            yield Stream(rows, header)
         self._fit.finish()
 
     def _parts(self) -> Iterator[Part]:
@@ -286,14 +357,28 @@ class Table:
                 where = f"{self.where}, row {part.n_read + 1}, column {vector!r}"
                 raise BadInput(f"{where}: a vector of {width} numbers, expected {widths[vector]}")
 
-    def _rows(self, part: Part, following: Part | None, previous: _RowBefore) -> NDArray[Any]:
-        """Return the rows of a part that are kept; `following` is the part after it, None for the last one."""
+    def converted(
+        self, part: Part, following: Part | Following | None, previous: RowBefore
+    ) -> NDArray[Any]:
+        """Return the rows of a part that are kept.
+
+        Args:
+            part: The part.
+            following: The part after it, None for the last one. If it is unknown, the last row ends
+                no episode by that part, and may lack an action.
+            previous: The row before it; becomes the last row of the part.
+
+        Raises:
+            BadInput: At an invalid value, with its row and column.
+        """
         values = self._values(part)
         t = part.times()
         borders = self._borders(part, following, values, t, previous)
         gaps = borders.breaks | self._late(part, t, borders.begins, previous)
         adds_rows = borders.is_terminal_after | borders.is_cut_after
         is_last = borders.ends & ~adds_rows
+        if following is Following.UNKNOWN and part.lacks_last_action:
+            is_last[-1] = not adds_rows[-1]
         is_terminal = borders.is_terminal & ~borders.is_terminal_after
 
         rows = new_rows(part.n_rows, len(self.columns.channel))
@@ -322,7 +407,38 @@ class Table:
         if adds_rows.any():
             kept_rows = self._with_end_rows(kept_rows, borders, own_observations, next_rewards)
         self._fit.add_rows(kept_rows, int((borders.begins & borders.is_kept).sum()))
+        if following is None and self.behaviour is None:
+            self.end = self._position_behind(part, kept_rows, borders, previous)
         return kept_rows
+
+    def _position_behind(
+        self, part: Part, kept_rows: NDArray[Any], borders: _Borders, previous: RowBefore
+    ) -> Position:
+        """Return the place behind the last part of the table; its last row may have an action that counts.
+
+        Args:
+            part: The part.
+            kept_rows: Its rows that are kept.
+            borders: Of its rows.
+            previous: Its last row.
+        """
+        place = Position(previous.copy(), part.n_read + part.n_rows)
+        if not borders.ends_only_here:
+            return place
+        place.previous.set_newest("ends", False)
+        if not borders.is_kept[-1] or kept_rows["phase"][-1] != Phase.END:
+            return place
+        *_, row = rows_in(kept_rows[-1:])
+        actions = part.actions
+        action = 0.0
+        b = 1.0
+        if actions.number is not None:
+            action = actions.number[-1]
+        if actions.b is not None:
+            b = actions.b[-1]
+        if not (actions.is_valid[-1] and actions.has_b[-1]):
+            return place._replace(follows_gap=True, lacks_action=True)
+        return place._replace(open=row._replace(phase=Phase.BEHAVE, action=int(action), b=float(b)))
 
     @property
     def _drops(self) -> bool:
@@ -331,10 +447,10 @@ class Table:
     def _borders(
         self,
         part: Part,
-        following: Part | None,
+        following: Part | Following | None,
         values: Floats,
         t: Floats | None,
-        previous: _RowBefore,
+        previous: RowBefore,
     ) -> _Borders:
         """Return which rows are kept, and where episodes begin and end."""
         is_kept: Bools = np.ones(part.n_rows, dtype=bool)
@@ -346,6 +462,10 @@ class Table:
         is_truncated = part.marks("truncated", is_kept)
         is_terminal &= ~self._are_truncated_alone(part, is_terminal & is_truncated)
         ends = self._ends(part, following, previous) | is_terminal | is_truncated
+        ends_only_here = False
+        if following is None and self.columns.run.phase is None:
+            ends_only_here = not ends[-1]
+            ends[-1] = True
         begins = previous.of("ends", ends, first=True)
         follows_dropped = ~previous.of("is_kept", is_kept, first=True)
         if not is_kept.all():
@@ -368,6 +488,7 @@ class Table:
             is_terminal=is_terminal,
             is_terminal_after=is_terminal_after,
             is_cut_after=is_cut_after,
+            ends_only_here=ends_only_here,
         )
 
     def _values(self, part: Part) -> Floats:
@@ -376,9 +497,18 @@ class Table:
 
     def _readings(self, part: Part, values: Floats) -> NDArray[np.float32]:
         """Return the readings of the channels' numbers, shape (n_rows, n_channels); raise BadInput at a rounded one."""
+        channels = self.columns.channel
+        columns = [part.column(channel.column) for channel in channels]
+        if all(column.dtype.kind == "f" for column in columns):
+            # All channels at once: a stream has one row at a time
+            origins, scales = np.array([channel.shift for channel in channels]).T
+            shifted = (values - origins) * scales
+            spans = np.array([self._span(channel) for channel in channels])
+            is_kept = cells.are_near_float32(shifted, spans) | ~np.isfinite(values)
+            if is_kept.all():
+                return np.asarray(shifted, dtype=np.float32)
         readings = np.empty(values.shape, dtype=np.float32)
-        for i, channel in enumerate(self.columns.channel):
-            column = part.column(channel.column)
+        for i, (channel, column) in enumerate(zip(channels, columns, strict=True)):
             is_kept = cells.are_kept_by_float32(
                 column, values[:, i], self._span(channel), channel.shift
             )
@@ -425,12 +555,11 @@ class Table:
             part.check(~are_both, self.columns.others["truncated"], must)
         return are_both & (ending == TRUNCATED)
 
-    def _ends(self, part: Part, following: Part | None, previous: _RowBefore) -> Bools:
-        """Return the last rows of episodes by their numbers and counters, and of the table, shape (n_rows,)."""
+    def _ends(self, part: Part, following: Part | Following | None, previous: RowBefore) -> Bools:
+        """Return the last rows of episodes by their numbers and counters, shape (n_rows,)."""
         ends = np.zeros(part.n_rows, dtype=bool)
         if self.columns.run.phase is not None:
             return ends
-        ends[-1] = following is None
         name = self.columns.episodes.episode
         if name is not None:
             episode = part.whole_numbers(name, "must be the number of an episode, a whole number")
@@ -438,15 +567,32 @@ class Table:
             increases = np.asarray(episode >= episode_before, dtype=bool)
             part.check(increases, name, "must not decrease: sort the rows by episode")
             ends[:-1] |= (episode[1:] != episode[:-1]).astype(bool)
-            if following is not None:
-                further = following.whole_numbers(name, "must be the number of an episode")
-                ends[-1] |= cells.cell_at(further, 0) != cells.cell_at(episode, -1)
         if self.columns.episodes.episode_step is not None:
-            ends |= self._restarts(part, following, previous)
+            ends[:-1] |= self._restarts(part, previous)
+        if isinstance(following, Part):
+            ends[-1] |= self.begins_episode(following, previous)
         return ends
 
-    def _restarts(self, part: Part, following: Part | None, previous: _RowBefore) -> Bools:
-        """Return the rows after which the counter of an episode's steps does not increase, shape (n_rows,)."""
+    def begins_episode(self, part: Part, previous: RowBefore) -> bool:
+        """Return whether the first row of a part begins an episode, by its number or counter.
+
+        Raises:
+            BadInput: If the number is no whole number.
+        """
+        columns = self.columns.episodes
+        begins = False
+        number_before = previous.newest("episode")
+        if columns.episode is not None and number_before is not None:
+            must = "must be the number of an episode"
+            number = cells.cell_at(part.whole_numbers(columns.episode, must), 0)
+            begins = bool(number != number_before)
+        if columns.episode_step is not None:
+            count = cells.as_numbers(part.column(columns.episode_step)[:1])[0]
+            begins |= bool(count <= previous.count)
+        return begins
+
+    def _restarts(self, part: Part, previous: RowBefore) -> Bools:
+        """Return the rows but the last one after which the counter of an episode's steps does not increase."""
         column = self.columns.episodes.episode_step
         assert column is not None
         counts = cells.as_numbers(part.column(column))
@@ -457,12 +603,9 @@ class Table:
         places = np.maximum.accumulate(np.where(is_count, np.arange(part.n_rows), -1))
         newest = np.where(places < 0, previous.count, counts[places])
         previous.count = float(newest[-1])
-        next_count = np.array([np.nan])
-        if following is not None:
-            next_count = cells.as_numbers(following.column(column)[:1])
-        return np.asarray(np.append(counts[1:], next_count) <= newest)
+        return np.asarray(counts[1:] <= newest[:-1])
 
-    def _late(self, part: Part, t: Floats | None, begins: Bools, previous: _RowBefore) -> Bools:
+    def _late(self, part: Part, t: Floats | None, begins: Bools, previous: RowBefore) -> Bools:
         """Return which rows come late, or earlier than the row before, shape (n_rows,)."""
         if t is None:
             return np.zeros(part.n_rows, dtype=bool)
@@ -483,7 +626,7 @@ class Table:
         return is_late
 
     def _steps(
-        self, part: Part, begins: Bools, adds_rows: Bools, previous: _RowBefore
+        self, part: Part, begins: Bools, adds_rows: Bools, previous: RowBefore
     ) -> NDArray[np.int64]:
         """Return the number of the step of each row, shape (n_rows,).
 
@@ -593,7 +736,7 @@ class Table:
         part.check(~(has_action & actions.has_b), columns.terminated, must)
 
     def _move_readings(
-        self, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
+        self, rows: NDArray[Any], breaks: Bools, previous: RowBefore
     ) -> NDArray[np.float32]:
         """Move the readings of transitions to the rows to which they led; return where each row's transition led.
 
@@ -615,7 +758,7 @@ class Table:
         return np.asarray(observations)
 
     def _set_rewards(
-        self, part: Part, rows: NDArray[Any], breaks: Bools, previous: _RowBefore
+        self, part: Part, rows: NDArray[Any], breaks: Bools, previous: RowBefore
     ) -> Floats:
         """Write the reward of the transition to each row, NaN if it is unknown or no transition led there.
 
@@ -728,6 +871,7 @@ class _Borders(NamedTuple):
         is_terminal: Which are marked as terminal.
         is_terminal_after: Which have an action that led to a terminal state.
         is_cut_after: Which have an action after which the episode was truncated.
+        ends_only_here: Whether the last one ends an episode only because the table ends there.
     """
 
     is_kept: Bools
@@ -737,6 +881,7 @@ class _Borders(NamedTuple):
     is_terminal: Bools
     is_terminal_after: Bools
     is_cut_after: Bools
+    ends_only_here: bool
 
 
 class _Extremes(NamedTuple):
@@ -789,7 +934,7 @@ def _act_by(policy: Policy, interface: Interface, rows: NDArray[Any], held: Held
         rows["b"][i] = b
 
 
-class _RowBefore:
+class RowBefore:
     """The row before a part of the table.
 
     Attributes:
@@ -814,6 +959,62 @@ class _RowBefore:
             value_before = value_before.astype(object)
             values = values.astype(object)
         return np.concatenate([value_before, values[:-1]])
+
+    def newest(self, name: str) -> Any:
+        """Return the value of the row; None if there is none."""
+        values = self._values.get(name)
+        if values is None:
+            return None
+        return cells.cell_at(values, 0)
+
+    def set_newest(self, name: str, value: float | bool) -> None:
+        """Set a value of the row."""
+        self._values[name] = np.array([value])
+
+    def end_episode(self) -> None:
+        """Set that it is the last row of its episode."""
+        self.set_newest("ends", True)
+
+    def copy(self) -> RowBefore:
+        """Return a copy; the arrays are shared, and never changed."""
+        row = RowBefore()
+        vars(row).update(vars(self))
+        row._values = dict(self._values)
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """Return everything, in JSON types, with null for NaN."""
+        values = {name: _plain(array.tolist()) for name, array in self._values.items()}
+        return {"step": self.step, "count": _plain(self.count), "values": values}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any]) -> RowBefore:
+        """Return the row whose `state` this is."""
+        row = cls()
+        row.step = int(state["step"])
+        row.count = float(_with_nan(state["count"]))
+        row._values = {
+            name: np.array(_with_nan(values)) for name, values in state["values"].items()
+        }
+        return row
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, or numbers in lists, with None for NaN."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and np.isnan(value):
+        return None
+    return value
+
+
+def _with_nan(value: Any) -> Any:
+    """Return what `_plain` had, with NaN for None."""
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    if value is None:
+        return np.nan
+    return value
 
 
 # ---- episodes of a recording, for other formats ----------------------------------------------------------------------

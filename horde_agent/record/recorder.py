@@ -34,6 +34,7 @@ from horde_agent.record.segments import (
     read_segment,
     sealed,
     sync_folder,
+    write_all,
 )
 
 # Rows lost by a kill and by a power failure, at most, in seconds
@@ -177,6 +178,21 @@ class Recorder:
         if not self._is_open:
             self._is_open = True
             self._continue_after(self._n_written)
+
+    def cut_after(self, n_rows: int) -> None:
+        """Remove the rows behind the first `n_rows` of a recording that `resume` continues, and open its last file."""
+        self._is_open = True
+        self.n_rows = n_rows
+        self._continue_after(n_rows)
+
+    def replace_last(self, row: Row) -> None:
+        """Write another row in the place of the last one: after a kill, the recording has one of the two."""
+        self.open_last()
+        assert self._file is not None
+        data = sealed(self._encoded([tuple(row)]))
+        self._file.seek(-len(data), 2)
+        write_all(self._file, data)
+        _sync_data(self._file)
 
     def write(self, row: Row) -> None:
         """Append one row; the observation is copied."""

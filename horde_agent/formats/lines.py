@@ -1,0 +1,225 @@
+"""Lines of text as rows of cells: a JSON object per line, or CSV below a header.
+
+What stands in the first line says which. A line is a row: a quoted cell cannot contain a line break.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.formats.arrays import refuse_twice
+from horde_agent.formats.cells import as_numbers, from_texts, is_missing, with_decimal_points
+from horde_agent.formats.columns import Columns, unnamed
+from horde_agent.formats.csv_file import found_separator
+from horde_agent.formats.part import Chunk, lacks
+from horde_agent.refusals import BadInput
+
+_LARGEST_EXACT = 2**53
+
+
+class UnfitHeader(BadInput):
+    """The first line of a text names columns that do not fit; no later line can be read."""
+
+
+class LineParser:
+    """Cells of one line after another.
+
+    Args:
+        columns: Names of the columns that are read, and the form of CSV.
+        where: Name of the text, for messages.
+    """
+
+    def __init__(self, columns: Columns, where: str) -> None:
+        self._names = columns.names
+        of_categories = [channel.column for channel in columns.channel if channel.categories]
+        self._has_numbers = set(self._names) > set(of_categories)
+        self._form = columns.csv
+        self._where = where
+        self._is_json: bool | None = None
+        self._separator = ","
+        self._header: list[str] = []
+        self._places: list[int] = []
+        self._has_other_columns = False
+
+    def chunk(self, line: bytes) -> Chunk | None:
+        """Return the cells of a line by column, each of shape (1,); None for a header or an empty line.
+
+        A header may come again, also with its names in another order.
+
+        Raises:
+            BadInput: If the line is no row.
+        """
+        text = _text_of(line)
+        if not text.strip():
+            return None
+        if self._is_json is None:
+            self._is_json = text.lstrip().startswith("{")
+        if self._is_json:
+            return _cells_of_object(text, self._names)
+        return self._cells_of_csv(text)
+
+    def begin_file(self) -> None:
+        """Expect the first line of another file, which may be of another form."""
+        self._is_json = None
+        self._header = []
+
+    def state(self) -> dict[str, Any]:
+        """Return what later lines depend on, in JSON types."""
+        return {
+            "is_json": self._is_json,
+            "separator": self._separator,
+            "header": list(self._header),
+            "has_other_columns": self._has_other_columns,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        self._is_json = state["is_json"]
+        self._separator = state["separator"]
+        if state["header"]:
+            self._set_header(state["header"])
+        self._has_other_columns = state["has_other_columns"]
+
+    def _cells_of_csv(self, text: str) -> Chunk | None:
+        if not self._header:
+            form = self._form
+            self._separator = form.separator or found_separator(
+                text.encode(), has_header=form.header
+            )
+        try:
+            row = next(csv.reader([text], delimiter=self._separator, strict=True))
+        except csv.Error as error:
+            raise BadInput(f"{self._where}: {error}") from None
+        if not self._header:
+            names = [unnamed(i) for i in range(len(row))]
+            if self._form.header:
+                names = [cell.strip() or name for cell, name in zip(row, names, strict=True)]
+            self._set_header(names)
+            if self._form.header:
+                return None
+        if self._is_header(row):
+            self._continue_below([name.strip() for name in row])
+            return None
+        if self._has_other_columns:
+            raise BadInput(f"{self._where} has a row below a header of other columns")
+        if len(row) != len(self._header):
+            raise BadInput(
+                f"{self._where} has {len(row)} cells in a row, and the header {len(self._header)} names"
+            )
+        return self._cells_of([row[place] for place in self._places])
+
+    def _set_header(self, header: Sequence[str]) -> None:
+        """Set the names of the columns; raise UnfitHeader if one that is read is missing, or there twice."""
+        for name in self._names:
+            if name not in header:
+                raise UnfitHeader(str(lacks(self._where, name, header)))
+        refuse_twice(self._where, [name for name in header if name in self._names])
+        self._header = list(header)
+        self._places = [header.index(name) for name in self._names]
+
+    def _is_header(self, row: Sequence[str]) -> bool:
+        """Return whether a row is a header again: names in the place of numbers."""
+        if not self._form.header or not self._has_numbers or not _are_names(row):
+            return False
+        return len(row) == len(self._header) or {name.strip() for name in row} >= set(self._names)
+
+    def _continue_below(self, header: list[str]) -> None:
+        """Find the columns below another header; raise BadInput if it lacks one, and at each row below it."""
+        missing = [name for name in self._names if name not in header]
+        self._has_other_columns = bool(missing)
+        if missing:
+            raise BadInput(
+                f"{self._where} continues with other columns, of which none is {missing[0]!r}: rows are read again "
+                "below a header with those of its first one"
+            )
+        self._set_header(header)
+
+    def _cells_of(self, texts: list[str]) -> Chunk:
+        has_commas = self._form.decimal == "," or (
+            self._form.decimal is None and self._separator != ","
+        )
+        if has_commas:
+            texts = with_decimal_points(texts)
+        values = from_texts(texts)
+        if values.dtype == object:
+            return {name: from_texts([text]) for name, text in zip(self._names, texts, strict=True)}
+        return one_row(self._names, values)
+
+
+def one_row(names: Sequence[str], values: NDArray[Any]) -> Chunk:
+    """Return the cells of a row by column, each of shape (1,); `values` has shape (n_names,)."""
+    return {name: values[i : i + 1] for i, name in enumerate(names)}
+
+
+def _text_of(line: bytes) -> str:
+    try:
+        return line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"byte {error.start + 1} of the line is no UTF-8") from None
+
+
+def _are_names(row: Sequence[str]) -> bool:
+    """Return whether no cell of a row is a number or missing, as in a header."""
+    is_number = ~np.isnan(as_numbers(np.array(row, dtype=object)))
+    return bool(row) and not is_number.any() and not any(map(is_missing, row))
+
+
+def _cells_of_object(text: str, names: Sequence[str]) -> Chunk:
+    """Return the cells of a JSON object; those that it lacks are None. Raise BadInput if it is no object."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the line is no JSON object: {error}") from None
+    if not isinstance(row, dict):
+        raise BadInput(f"the line is no JSON object, but a {type(row).__name__}")
+    return cells_of_mapping(row, names)
+
+
+def cells_of_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Chunk:
+    """Return the cells of a row by column, each of shape (1,), None for a missing one.
+
+    NAME_3 is number 3 of the list NAME. Raise BadInput if a cell is no number, text, truth value or
+    list of numbers.
+    """
+    values = [row.get(name) for name in names]
+    if all(map(_is_exact, values)):
+        return one_row(names, np.array(values, dtype=np.float64))
+    chunk: dict[str, NDArray[Any]] = {}
+    for name, value in zip(names, values, strict=True):
+        vector = name.rpartition("_")[0]
+        if name not in row and isinstance(row.get(vector), list):
+            chunk[vector] = _vector(vector, row[vector])
+        elif isinstance(value, list):
+            chunk[name] = _vector(name, value)
+        elif isinstance(value, dict):
+            raise BadInput(f"{name!r} is an object, expected a number")
+        else:
+            chunk[name] = _cell(value)
+    return chunk
+
+
+def _is_exact(value: Any) -> bool:
+    """Return whether a value is a number that float64 has not merged with its neighbours."""
+    return type(value) in (float, int) and bool(abs(value) < _LARGEST_EXACT)
+
+
+def _cell(value: Any) -> NDArray[Any]:
+    if isinstance(value, bool | float):
+        return np.array([value])
+    cell = np.empty(1, dtype=object)
+    cell[0] = value
+    return cell
+
+
+def _vector(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    try:
+        return np.array([values], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name!r} is no list of numbers") from None
