@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Uniform,
     )
     from horde_agent.runs.sources.learn_from import interface_of, learn_from
+    from horde_agent.runs.sources.stream_run import StreamRun
     from horde_agent.tiles import TileCoder
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "Prediction",
     "Reward",
     "StickyRandom",
+    "StreamRun",
     "TDError",
     "TabularObservation",
     "TileCoder",
@@ -100,6 +102,7 @@ _HOME = {
         "Uniform",
     ),
     "runs.sources.learn_from": ("interface_of", "learn_from"),
+    "runs.sources.stream_run": ("StreamRun",),
     "tiles": ("TileCoder",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

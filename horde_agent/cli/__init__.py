@@ -122,7 +122,21 @@ def _run(words: list[str], signals: SignalHandler) -> None:
     if file is not None:
         defaults["default"] = replace(read_config(file), config=file)
     kind, run = _COMMANDS[name]
-    run(parse_command(kind, words[1:], f"horde {name}", **defaults), signals)
+    arguments = words[1:]
+    if name == "learn":
+        arguments = _with_standard_input(arguments)
+    run(parse_command(kind, arguments, f"horde {name}", **defaults), signals)
+
+
+def _with_standard_input(words: Sequence[str]) -> list[str]:
+    """Return the words with `--data -` for a lone `-`, which is not the value of a flag."""
+    named: list[str] = []
+    for word in words:
+        is_value = bool(named) and named[-1].startswith("--")
+        if word == "-" and not is_value:
+            named.append("--data")
+        named.append(word)
+    return named
 
 
 def _learn(command: LearnConfig, signals: SignalHandler) -> None:

@@ -30,6 +30,7 @@ from horde_agent.record.segments import number_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
     RECORDED,
+    STANDARD_INPUT,
     LearnConfig,
     is_life,
     refuse_no_command,
@@ -47,8 +48,16 @@ from horde_agent.runs.reporting.report import (
 from horde_agent.runs.session import Session, Unwritten
 from horde_agent.runs.sources.data_set import data_session, open_data, resumed_data_session
 from horde_agent.runs.sources.log import PlayedLog
+from horde_agent.runs.sources.predictions import STANDARD_OUTPUT
 from horde_agent.runs.sources.recorded_rows import replay_session
 from horde_agent.runs.sources.robot import RobotSource
+from horde_agent.runs.sources.streamed_rows import (
+    ResumedStream,
+    UnreadableRows,
+    piped_session,
+    resumed_piped_session,
+    stream_table,
+)
 from horde_agent.runs.storage.files import read_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import (
@@ -67,6 +76,8 @@ from horde_agent.watch.server import LivePage, need_extras, open_beside
 
 Prepare = Callable[[LearnConfig, RunFolder, Console, SignalHandler], Session]
 
+_FAULTS = (BodyDisobeys, RecordLost, UnfitResult, UnreadableRows)
+"""Errors that end a run, and are no bugs."""
 _MENTIONED_SHARE = 0.1  # of excursions or tests that were lost
 
 
@@ -83,6 +94,11 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     prepare: Prepare = _robot
     if is_run:
         prepare = replay_session
+    elif config.backend == "data" and config.is_streamed:
+        table = stream_table(config.columns)
+        if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
+            config = replace(config, questions="excursions")
+        prepare = partial(piped_session, table)
     elif config.backend == "data":
         with user_errors():
             table = open_data(config)
@@ -124,15 +140,38 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     if config.env is not None:
         console.print(f"importing the environment {config.env}, which {folder.config} names")
     config = replace(config, on_alarm=command.on_alarm)
-    prepare: Prepare = resumed_data_session
-    if config.backend not in RECORDED:
-        prepare = partial(_resuming, command)
+    prepare = _prepare_to_resume(command, config)
     with folder.locked():
         session = _begin_session(prepare, config, folder, signals, is_resumed=True)
         try:
             finish(session)
         except BadInput as error:  # by now files of the run were written
             raise Fault(sentence(error)) from error
+
+
+def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
+    """Return what makes the session of a resumed run; raise BadInput if the command does not fit it."""
+    has_stream = command.data == STANDARD_INPUT
+    if not has_stream and (command.predictions or command.predict):
+        raise BadInput(
+            "--predictions and --predict are for rows from standard input: --data -; omit them"
+        )
+    if command.predict is not None and command.predictions is None:
+        raise BadInput(f"--predict {command.predict} needs --predictions, where to write them")
+    if config.backend != "data" and command.data is not None:
+        raise BadInput(
+            f"--data {command.data}: {command.run} has the backend {config.backend}, and only a run on data continues "
+            "with further rows; omit it"
+        )
+    if has_stream:
+        return partial(resumed_piped_session, ResumedStream(command.predictions, command.predict))
+    if config.backend == "data" and RunFolder(command.run).is_streamed:
+        raise BadInput(
+            f"the rows of {command.run} came from standard input: continue with further ones by --data -"
+        )
+    if config.backend in RECORDED:
+        return partial(resumed_data_session, more=command.data)
+    return partial(_resuming, command)
 
 
 def _begin_session(
@@ -232,6 +271,8 @@ def _is_own_log(config: LearnConfig) -> bool:
     """Return whether --data is a table without --columns that the robot reads as its own log."""
     if config.backend != "data" or config.data is None or config.columns is not None:
         return False
+    if config.is_streamed:
+        return False
     if not isinstance(format_of(config.data), TableFile):
         return False
     try:
@@ -329,7 +370,7 @@ def _learn_to_end(session: Session) -> dict[str, Any]:
             "continues from the last snapshot and the recording."
         ) from error
     except Exception as error:
-        if not (is_of_body(error) or isinstance(error, BodyDisobeys | RecordLost | UnfitResult)):
+        if not (is_of_body(error) or isinstance(error, _FAULTS)):
             raise
         raise Fault(
             f"{sentence(error)}{_missing_rows(folder, error)} The run until then is in {_write_report(folder)}"
@@ -421,4 +462,7 @@ def _print_results(session: Session, summary: dict[str, Any]) -> None:
     )
     for line in (first, *lines):
         session.say(line)
-    print(report)
+    if session.run.config.predictions == STANDARD_OUTPUT:
+        session.say(str(report))
+    else:
+        print(report)

@@ -136,6 +136,10 @@ class ResumeConfig:
         on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
         ray: Address of the Ray cluster, if it differs from before.
+        data: Further rows of the same columns, for a run on data: `-`, those of standard input.
+        predictions: Where to write the predictions at each row of standard input, as of `horde
+            learn`.
+        predict: Names of the predictions that are written, likewise.
     """
 
     run: tyro.conf.Positional[Path]
@@ -157,4 +161,13 @@ class ResumeConfig:
     ] = None
     ray: Annotated[
         str | None, tyro.conf.arg(metavar="HOST:PORT", help_behavior_hint="(default: as before)")
+    ] = None
+    data: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    predictions: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    predict: Annotated[
+        str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: all)")
     ] = None

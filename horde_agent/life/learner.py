@@ -238,6 +238,11 @@ class StreamLearner:
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
 
+    def begin_tests(self) -> None:
+        """Score stretches of the behaviour, and excursions, from now on."""
+        self._is_tested = True
+        self.rearrange(np.arange(self.horde.n_demons))
+
     def add(self, questions: Sequence[GVF]) -> Integers:
         """Add questions to the Horde; return the former position of each demon, as `rearrange` takes it.
 

@@ -125,5 +125,6 @@ SNAPSHOT = Kind(
 )
 SETTINGS = Kind("horde-settings", ("config.toml",))
 QUESTIONS = Kind("horde-questions", ("questions.toml", "questions-[0-9]*.toml"))
+COLUMNS = Kind("horde-columns", ("columns.toml",))
 LIVE = Kind("horde-live", ("live/facts.json",))
-KINDS = (SETTINGS, QUESTIONS, LIFE, EXCURSIONS, EVENTS, SNAPSHOT, LIVE)
+KINDS = (SETTINGS, QUESTIONS, COLUMNS, LIFE, EXCURSIONS, EVENTS, SNAPSHOT, LIVE)

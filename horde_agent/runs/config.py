@@ -55,6 +55,7 @@ MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
+STANDARD_INPUT = Path("-")
 IN_PYTHON = "python"
 """`questions` in the settings of a run whose questions are Python objects."""
 GIVEN_IN_PYTHON = "the questions of this run were given in Python: learn from its data by `horde_agent.learn_from`"
@@ -99,10 +100,15 @@ class LearnConfig:
         data: Table of observations and actions to learn from, off-policy if their probabilities are
             known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
             a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
-            a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log.
+            a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log. `-`, for which
+            `horde learn -` stands: rows from standard input, CSV below a header or a JSON object
+            per line, learned from as they come.
         minari: Name of a Minari data set, as --data.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
+        predictions: Where to write the predictions at each row of standard input before the next one
+            is read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
+        predict: Shell pattern of the names of the questions whose predictions are written.
         steps: Number of steps, of 100 ms with a robot, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000
             random Gibbs policies), `nexting` (159 questions about the behaviour itself), `values` (of
@@ -168,6 +174,8 @@ class LearnConfig:
     data: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
+    predictions: Annotated[str | None, _shown("FILE", "(default: none)")] = None
+    predict: Annotated[str | None, _shown("PATTERN", "(default: all)")] = None
     steps: Annotated[int | None, _shown("N", "(default: 60000; replay, data: all)")] = None
     questions: Annotated[
         str | None, _shown("NAME|FILE.toml", "(default: excursions; without b: nexting)")
@@ -221,6 +229,11 @@ class LearnConfig:
         return self.realtime or self.backend in (*ONE_AT_A_TIME, "emulated")
 
     @property
+    def is_streamed(self) -> bool:
+        """True if rows are learned from as they come."""
+        return is_streamed(vars(self))
+
+    @property
     def of_one_horde(self) -> LearnConfig:
         """The settings for one Horde: it learns the same weights as shards, bit for bit."""
         return replace(self, shards=None, ray=None)
@@ -251,6 +264,11 @@ class LearnConfig:
             config = replace(config, features=recorded.features)
         # There is no live page of a recording
         return replace(config, horizon=recorded.horizon, watch=False)
+
+
+def is_streamed(settings: Mapping[str, Any]) -> bool:
+    """Return whether the rows of a run came one by one, by its settings, as in config.toml."""
+    return str(settings.get("data")) == str(STANDARD_INPUT)
 
 
 def time_name(settings: Mapping[str, Any], period_s: float) -> str:
@@ -527,6 +545,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     yield from _rules_of_source(config)
     yield from _rules_of_body(config)
     yield from _rules_of_recorded_rows(config)
+    yield from _rules_of_streams(config)
     for name in _RANGES:
         refuse_out_of_range(name, getattr(config, name))
     with _naming_flags():
@@ -623,6 +642,23 @@ def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
             "--columns requires --backend replay or --data; omit it or choose one of them",
         )
         yield log is not None, "--log requires --backend replay; omit it or choose that backend"
+
+
+def _rules_of_streams(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of rows that come one by one."""
+    if not config.is_streamed:
+        for name in ("predictions", "predict"):
+            value = getattr(config, name)
+            yield (
+                value is not None,
+                f"--{name} {value} is for rows from standard input: horde learn -; omit it",
+            )
+        return
+    yield (
+        config.predict is not None and config.predictions is None,
+        f"--predict {config.predict} needs --predictions, where to write them",
+    )
+    yield config.passes != 1, f"--passes {config.passes}: a stream passes once; omit it"
 
 
 def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:

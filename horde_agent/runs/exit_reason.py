@@ -50,6 +50,7 @@ class ExitCause(Enum):
     )
     ROBOT_ERROR = "robot_error", "the robot's driver failed", "HordeEnvError"
     SHARD_LOST = "shard_lost", "a shard's process or machine was lost", "ShardLost"
+    UNREADABLE = "unreadable", "its rows could not be read", "UnreadableRows"
     DISK_FULL = "disk_full", "its files could not be written", "RecordLost"
     ERROR = "error", "an error of the environment, a question or the program"
     CUT_OFF = "cut_off", "it was cut off"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import signal
@@ -354,6 +355,11 @@ CASES = {
     "killed": Case(ExitCause.CUT_OFF, "it was cut off"),
     "log read": Case(ExitCause.LOG_END, None, words=(*LOG, "--passes", "1")),
     "log read in part": Case(ExitCause.STEPS, None, words=(*LOG, "--passes", "1", "--steps", "40")),
+    "rows unreadable": Case(
+        ExitCause.UNREADABLE,
+        "1,000 rows of standard input in a row cannot be read",
+        words=("-", "--columns", "columns.toml"),
+    ),
     "log, Ctrl-C": Case(ExitCause.SIGINT, "SIGINT", words=(*LOG, "--passes", "9")),
 }
 
@@ -373,13 +379,20 @@ def test_what_ended_a_run_is_recorded(
 ) -> None:
     """Each run is cut short at step 300 of 2,500, except where its case says otherwise."""
     case = CASES[name]
-    is_log = "--log" in CASES[name].words
+    is_stream = "-" in case.words
+    is_log = "--log" in case.words or is_stream
     monkeypatch.chdir(tmp_path)
     if is_log:
         Path("log.csv").write_text("x\n" + "".join(f"{k % 7}\n" for k in range(100)))
-        Path("columns.toml").write_text('period_s = 0.1\n[[channel]]\ncolumn = "x"\n')
+        Path("columns.toml").write_text(
+            'period_s = 0.1\n[[channel]]\ncolumn = "x"\nlow = 0\nhigh = 7\n'
+        )
     else:
         monkeypatch.setattr(learn, "make_env", lambda _config: case.body())
+    if is_stream:
+        lines = ["x", "1", "2", *["?"] * 1000]
+        stream = io.BytesIO("\n".join(lines).encode())
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
     if name == "unforeseen stop":
         monkeypatch.setattr(
             Sampler, "after_step", lambda _, event: event.life.steps < 300 or event.life.stop()

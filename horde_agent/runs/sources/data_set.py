@@ -6,16 +6,22 @@ that of a robot is.
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
+from horde_agent.formats.arrivals import completed
 from horde_agent.formats.behaviour import estimate_behaviour
-from horde_agent.formats.columns import ESTIMATE
+from horde_agent.formats.columns import ESTIMATE, Columns, read_columns_file
+from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
-from horde_agent.formats.tables import Table
+from horde_agent.formats.tables import Position, Table
 from horde_agent.interface import Interface
 from horde_agent.policies import Policy
+from horde_agent.record import Phase, Recorder, header_of, read
+from horde_agent.record.kinds import COLUMNS
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
@@ -24,8 +30,16 @@ from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.resume import resumption
-from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run, new_recorder, open_run
+from horde_agent.runs.storage.resume import refuse_other_body, resumption
+from horde_agent.runs.storage.run import (
+    HeaderEnv,
+    Questions,
+    Run,
+    make_run,
+    new_recorder,
+    open_run,
+    record_header,
+)
 
 _ANY_DURATION = 1e12  # of an imported file in seconds: only its size is limited
 
@@ -82,7 +96,11 @@ def import_table(table: Table | PlayedLog, run: Run) -> None:
                 table.check_fit()
                 break
     run.notes = table.notes
-    run.folder.events.append({"step": 0, "event": IMPORTED, "row": recorder.n_rows})
+    place = None
+    if isinstance(table, Table) and table.end is not None:
+        place = table.end.state()
+    event = {"step": 0, "event": IMPORTED, "row": recorder.n_rows}
+    run.folder.events.append({**event, "position": place})
 
 
 def data_session(
@@ -98,6 +116,8 @@ def data_session(
     `questions` replace those in the settings.
     """
     run = make_run(HeaderEnv(table.header), config, folder, own=questions)
+    if isinstance(table, Table):
+        folder.write_columns(table.columns.to_toml())
     import_table(table, run)
     for remark in (*table.facts, *table.remarks):
         console.print(remark, highlight=False, soft_wrap=True)
@@ -110,15 +130,120 @@ def resumed_data_session(
     folder: RunFolder,
     console: Console,
     signals: SignalHandler,
+    *,
+    more: Path | None = None,
 ) -> Session:
-    """Return a session that continues from its snapshot or from the first row; raise BadInput if all were learned."""
+    """Return a session that continues from its snapshot or from the first row, also with the rows of another file.
+
+    Raises:
+        BadInput: If all rows were learned from, or those of `more` do not continue them.
+    """
+    remove_unfinished(folder)
     resumed = resumption(folder)
+    remarks: list[str] = []
+    if more is not None:
+        remarks = append_rows(folder, more)
     run = open_run(folder)
     source = RecordedRows(run, resumed, takes_snapshots=True)
     n_left = source.n_rows_in_all - resumed.n_rows
-    if folder.summary.is_file() and not n_left:
+    if folder.summary.is_file() and source.is_over:
         raise BadInput(f"{folder.path} has learned from {source.learned_rows} of its data set")
-    for note in (*resumed.notes, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow"):
+    notes = (*resumed.notes, *remarks, f"resumed at row {resumed.n_rows:,}; {n_left:,} rows follow")
+    for note in notes:
         console.print(note, highlight=False, soft_wrap=True)
     run.end_live_page()
     return Session(source, console, signals)
+
+
+def append_rows(folder: RunFolder, more: Path) -> list[str]:
+    """Append the rows of a file or folder to the recording of a run on data, which continue its rows; return remarks.
+
+    After an error or a kill the recording is as before.
+
+    Raises:
+        BadInput: If they cannot be read, or do not continue the rows of the run.
+    """
+    imported = place_behind(folder)
+    settings = folder.sound_settings()
+    if settings.passes > 1:
+        raise BadInput(
+            f"--data {more}: {folder.path} learns in {settings.passes} passes, to which no rows can be added: start a "
+            "new run"
+        )
+    data_format = format_of(more)
+    if isinstance(data_format, TableFile):
+        table = data_format.open_as(more, columns_of(folder))
+    else:
+        table = data_format.open(more, settings.columns)
+    env = HeaderEnv(table.header)
+    recorded = header_of(folder.life)
+    refuse_other_body(folder, recorded, record_header(env, Interface.of(env)))
+    table.start = imported.place
+    parts = iter(table)
+    first = next(parts, None)
+    recorder = Recorder.resume(folder.life, imported.n_rows, is_redone=False)
+    try:
+        recorder.cut_after(imported.n_rows)
+        if imported.place.open is not None:
+            row = completed(imported.place.open, is_last=table.ends_open)
+            recorder.replace_last(row)
+        for part in chain([first], parts):
+            if part is not None:
+                recorder.append(part.rows)
+        recorder.close()
+    except BaseException:
+        remove_unfinished(folder)
+        raise
+    event = {"step": 0, "event": IMPORTED, "row": recorder.n_rows}
+    place = None if table.end is None else table.end.state()
+    folder.events.append({**event, "position": place}, is_needed=True)
+    return [*table.facts, *table.remarks]
+
+
+def columns_of(folder: RunFolder) -> Columns:
+    """Return the columns of a run on data, with the ranges that it found; raise BadInput if it has none."""
+    if not folder.columns.is_file():
+        raise BadInput(
+            f"{folder.path} has no data set with columns, so no further rows continue it"
+        )
+    return read_columns_file(
+        folder.columns, lambda table: Columns.of(COLUMNS.read_table(table, folder.columns))
+    )
+
+
+class Imported(NamedTuple):
+    """The imported rows of a run: their number, and the place behind them."""
+
+    n_rows: int
+    place: Position
+
+
+def place_behind(folder: RunFolder) -> Imported:
+    """Return the imported rows of a run on data; raise BadInput if no rows can continue them."""
+    event = folder.events.read().imported
+    if event is None or event.get("position") is None:
+        raise BadInput(
+            f"no rows can continue those of {folder.path}: it is no table, b is estimated from the whole of it or "
+            "given by a policy, or --steps ended it; start a new run"
+        )
+    return Imported(int(event["row"]), Position.of_state(event["position"]))
+
+
+def remove_unfinished(folder: RunFolder) -> None:
+    """Remove the rows of an import that was interrupted, behind those of the last one that was finished."""
+    event = folder.events.read().imported
+    if event is None or folder.is_streamed or event.get("position") is None:
+        return
+    n_rows = int(event["row"])
+    n_recorded = folder.extent().n_rows
+    if n_recorded < n_rows:
+        return
+    last = Position.of_state(event["position"]).open
+    (newest,) = read(folder.life, newest=1).rows
+    if n_recorded == n_rows and (last is None or newest["phase"] == Phase.END):
+        return
+    recorder = Recorder.resume(folder.life, n_rows, is_redone=False)
+    recorder.cut_after(n_rows)
+    if last is not None:
+        recorder.replace_last(completed(last, is_last=True))
+    recorder.close()

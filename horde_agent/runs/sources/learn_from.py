@@ -167,10 +167,10 @@ def learn_from(
     """
     own_questions: Questions | None = None
     if isinstance(questions, str | Path):
-        config = resolve(_settings(settings, str(questions), out))
+        config = resolve(data_settings(settings, str(questions), out))
     else:
         own_questions = questions
-        config = replace(resolve(_settings(settings, "nexting", out)), questions=IN_PYTHON)
+        config = replace(resolve(data_settings(settings, "nexting", out)), questions=IN_PYTHON)
     policy = None
     if is_policy(b) or (isinstance(b, str) and b == ESTIMATE):
         policy = b
@@ -353,7 +353,7 @@ def _table(
         chosen = channels or [column for column in columns_there if column not in used]
         described = [(str(column), str(column)) for column in chosen]
         wanted = [column for column, _ in described] + [*used]
-    settings = {"channel": _channels(described, ranges, channel_names.rewards), **named}
+    settings = {"channel": channel_tables(described, ranges, channel_names.rewards), **named}
     for column, name in described:
         if name in channel_names.rewards[:1]:
             settings["next_reward"] = column
@@ -361,7 +361,10 @@ def _table(
     return Table(chunks, columns, where)
 
 
-def _settings(settings: Mapping[str, Any], questions: str, out: str | Path | None) -> LearnConfig:
+def data_settings(
+    settings: Mapping[str, Any], questions: str, out: str | Path | None
+) -> LearnConfig:
+    """Return the settings of a run on data in Python; raise BadInput at an unknown one."""
     try:
         path = None if out is None else Path(out)
         return replace(LearnConfig(), backend="data", questions=questions, out=path, **settings)
@@ -406,9 +409,10 @@ def _of_tables(tables: Any) -> tuple[Callable[[], Iterable[Chunk]], Chunk]:
     return chunks, as_chunk(first)
 
 
-def _channels(
+def channel_tables(
     described: Sequence[tuple[str, str]], ranges: Any, rewards: Sequence[str]
 ) -> list[dict[str, Any]]:
+    """Return the [[channel]] tables of pairs of column and name; `rewards` names those of transitions."""
     tables: list[dict[str, Any]] = [
         {"column": column, "name": name, "transition": name in rewards}
         for column, name in described

@@ -19,7 +19,7 @@ from rich.console import Console
 from horde_agent.life.learner import StreamLearner, rows_of
 from horde_agent.life.observers import Progress, RowObserver, outside_drives
 from horde_agent.life.stream import LearnedStream
-from horde_agent.record import Flag, OnFault, Phase, Stream, log_fault, read_in_parts
+from horde_agent.record import Flag, OnFault, Phase, Row, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
@@ -28,7 +28,7 @@ from horde_agent.runs.session import Session, Source, Stopped
 from horde_agent.runs.sources.scorers import scorer_of
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import Extent, RunFolder
-from horde_agent.runs.storage.resume import NEW, Resumption
+from horde_agent.runs.storage.resume import NEW, TESTS, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
@@ -129,7 +129,10 @@ class RecordedRows(Source):
         if learned.n_rows < extent.n_rows:
             share = "the first"
         self.learned_rows = f"{share} {learned.n_rows:,} rows"
-        self.learner = RowLearner(run, is_tested=self._scorer.is_tested)
+        is_tested = self._scorer.is_tested
+        if any(TESTS in change for change in resumed.changes):
+            is_tested = False  # until that change
+        self.learner = RowLearner(run, is_tested=is_tested)
         super().__init__(run, self.learner.student, total)
         excursions = excursions or run.folder.excursions
         if resumed.number:
@@ -137,6 +140,7 @@ class RecordedRows(Source):
         else:
             self.student.errors.table.record_to(excursions)
         self._n_rows = resumed.n_rows
+        self._has_last = False  # the last snapshot
         self._rows = Recording(
             folder.life, learned, up_to=total, since=resumed.n_rows, passes=passes
         )
@@ -175,11 +179,45 @@ class RecordedRows(Source):
                 # The snapshot of a data set is one between two rows; that of a robot has received
                 # the next row.
                 is_first_counted = run.config.backend not in RECORDED
-                replay_rows(learner, self._rows, observe, is_first_counted=is_first_counted)
-            if writer is not None:
+                replay_rows(learner, self._parts(), observe, is_first_counted=is_first_counted)
+            if writer is not None and not self._has_last:
                 writer.take_last(learner)
         finally:
             self.abandon()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rows were learned from; the last one may have an action when further ones follow."""
+        n_left = self.n_rows_in_all - self._n_rows
+        return n_left == 0 or (n_left == 1 and self.student.position.is_observed)
+
+    def _parts(self) -> Iterator[Stream]:
+        """Yield the rows to learn from; take the last snapshot before the last one ends the stream.
+
+        So a run that continues with further rows, behind its last one, continues the test under way.
+        """
+        n_left = self.n_rows_in_all - self._n_rows
+        for part in self._rows:
+            n_left -= len(part)
+            if n_left or not len(part) or self._snapshot_writer is None:
+                yield part
+                continue
+            yield part[:-1]
+            for row in rows_of([part[-1:]]):
+                if row.phase == Phase.END:
+                    self._observe_last(row, self._snapshot_writer)
+            yield part[-1:]
+
+    def _observe_last(self, row: Row, writer: SnapshotWriter) -> None:
+        """Learn from the transition to the last row, and copy the state."""
+        student = self.student
+        student.select_robot(row.robot)
+        if not student.position.is_observed:
+            student.observe(row.observation, row.flags, reward=row.reward)
+        self.learner.counts.steps = row.step
+        writer.n_rows = self._n_rows
+        writer.take_last(self.learner)
+        self._has_last = True
 
     def abandon(self) -> None:
         """Write the excursions that wait for disk space."""
@@ -240,21 +278,27 @@ def replay_rows(
     each robot's first row.
     """
     student = learner.student
-    counts = learner.counts
     reached: int | None = None
     robots = set[int]()
     for row in rows_of(since):
-        student.select_robot(row.robot)
-        follows_step = student.phase in _STEPS
-        student.take_row(row)
-        if row.robot in robots or not is_first_counted:
-            is_resumed = bool(row.flags & Flag.RESUMED)
-            counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
-            counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
+        take_counted(learner, row, is_counted=row.robot in robots or not is_first_counted)
         observer(student, row.step)
         robots.add(row.robot)
         reached = row.step + int(Phase(row.phase) in _STEPS)
     return reached
+
+
+def take_counted(learner: LearnedStream, row: Row, *, is_counted: bool = True) -> None:
+    """Learn from a row, and count whether it is a gap or its action was not applied, unless not `is_counted`."""
+    student = learner.student
+    counts = learner.counts
+    student.select_robot(row.robot)
+    follows_step = student.phase in _STEPS
+    student.take_row(row)
+    if is_counted:
+        is_resumed = bool(row.flags & Flag.RESUMED)
+        counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
+        counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
 
 
 def replay_session(

@@ -57,7 +57,9 @@ class RowScorer(ABC):
 
 
 class PolicyScorer(RowScorer):
-    """Scores rows with actions: by test excursions, and a data set's off-policy questions on held-out rows.
+    """Scores rows with actions, and those of a stream: by tests along the way.
+
+    The off-policy questions of a data set are scored on held-out rows.
 
     Args:
         run: The run.
@@ -70,7 +72,7 @@ class PolicyScorer(RowScorer):
         self._run = run
         self._estimate: dict[str, Any] | None = extent.header.get("b_estimate")
         self._first_held_out = 0
-        is_data = run.config.backend == "data"
+        is_data = run.config.backend == "data" and not run.folder.is_streamed
         is_one_horde = run.shards is None and run.interface.feedback is None
         is_scorable = is_data and is_one_horde and extent.header["b_known"]
         if is_scorable and held_out.has_scorable(run.horde.questions):
@@ -107,7 +109,7 @@ class PolicyScorer(RowScorer):
     ) -> SessionOutcome:
         """Return the outcome with the notes about a data set."""
         run = self._run
-        if run.config.backend != "data":
+        if run.config.backend != "data" or run.folder.is_streamed:
             return outcome
         notes = [*outcome.details["notes"], *run.notes]
         if run.folder.held_out.is_file():
@@ -162,6 +164,6 @@ class ReturnScorer(RowScorer):
 
 def scorer_of(run: Run, rows: Iterable[Stream], extent: Extent) -> RowScorer:
     """Return the scorer of a run's recorded rows; raise BadInput if they are too few to learn from and to score."""
-    if has_actions(extent.header):
+    if has_actions(extent.header) or run.folder.is_streamed:
         return PolicyScorer(run, extent)
     return ReturnScorer(run, rows, extent.header)

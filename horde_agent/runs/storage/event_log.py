@@ -17,7 +17,13 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.files import unwritable
 
 IMPORTED = "imported"
-"""The event after the last row of a data set or a log was written to the recording."""
+"""The event after the last row of a data set or a log was written to the recording.
+
+`row` is the number of rows; `position` is where further ones would continue (`tables.Position`), None if
+they cannot.
+"""
+STREAMED = "streamed"
+"""The event before a run on data continues with rows that come one by one."""
 
 
 class RecordedEvents(NamedTuple):
@@ -73,6 +79,19 @@ class RecordedEvents(NamedTuple):
         The first event of such a run says so: if that line is damaged, the import was over.
         """
         return 1 in self.damaged or any(event.get("event") == IMPORTED for event in self.events)
+
+    @property
+    def imported(self) -> dict[str, Any] | None:
+        """The last event about imported rows; None without one."""
+        events = [event for event in self.events if event.get("event") == IMPORTED]
+        if events:
+            return events[-1]
+        return None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the run continued with rows that came one by one."""
+        return any(event.get("event") == STREAMED for event in self.events)
 
     @property
     def began(self) -> datetime:

@@ -19,19 +19,20 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from horde_agent.record import FORMAT, header_of, snapshots
-from horde_agent.record.kinds import QUESTIONS, SETTINGS, NewerFormat
+from horde_agent.record.kinds import COLUMNS, QUESTIONS, SETTINGS, NewerFormat
 from horde_agent.record.segments import read_segment, record_files, started_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
     RECORDED,
     LearnConfig,
+    is_streamed,
     read_config,
     read_settings,
     written_settings,
@@ -89,6 +90,7 @@ class RunFolder:
         self.excursions = self.log / "excursions.rec"
         self.config = path / "config.toml"
         self.question_file = path / "questions.toml"
+        self.columns = path / "columns.toml"  # of a data set, with the ranges that it had
         self.summary = path / "summary.json"
         self.details = path / "details.json"
         self.questions = path / "questions.csv"
@@ -257,10 +259,23 @@ class RunFolder:
         except BadInput:
             return replace(config, backend="simulator")
 
+    @property
+    def is_streamed(self) -> bool:
+        """Whether rows came one by one, at first or after those of a data set."""
+        return is_streamed(self.settings()) or self.events.read().is_streamed
+
+    @property
+    def has_recorded_first(self) -> bool:
+        """Whether all rows were recorded before any was learned from: those of a data set or a log."""
+        return self.settings().get("backend") in RECORDED and not self.is_streamed
+
     def refuse_part(self) -> None:
         """Raise BadInput if the run's data set was not imported as a whole."""
-        is_data = self.settings().get("backend") in RECORDED
-        if is_data and record_files(self.life) and not self.events.read().is_imported:
+        if (
+            self.has_recorded_first
+            and record_files(self.life)
+            and not self.events.read().is_imported
+        ):
             raise BadInput(
                 f"{self.path} holds only a part of its data set, because the import was interrupted: remove the folder "
                 "and run the same `horde learn` again"
@@ -321,7 +336,7 @@ class RunFolder:
             return False
         # Recorded rows are in the log before learning begins: how far a run learned from them is in
         # its summary alone.
-        if self.settings().get("backend") in RECORDED:
+        if self.has_recorded_first:
             return False
         try:
             return self.extent().last_step > summarised
@@ -357,10 +372,15 @@ class RunFolder:
             sums |= {file.name: _digest(file) for file in files if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
+    def write_columns(self, columns: str) -> None:
+        """Write the columns file, with its stamp: what `data_set.columns_of` reads."""
+        write_whole(self.columns, _lines(COLUMNS.stamp()) + columns)
+
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the settings and question files, by file name."""
+        """Return the SHA-256 of the settings, columns and question files, by file name."""
         files = [
             self.config,
+            self.columns,
             *record_files(self.question_file),
             *sorted(self.path.glob("questions-*.toml")),
         ]
@@ -386,6 +406,7 @@ class RunFolder:
         created = (
             self.excursions,
             self.question_file,
+            self.columns,
             self.config,
             self.events.path,
             self.lock,
@@ -410,8 +431,11 @@ def stamped(questions: bytes) -> bytes:
         is_stamped = True
     if is_stamped:
         return questions
-    lines = [f"{name} = {toml_value(value)}\n" for name, value in QUESTIONS.stamp().items()]
-    return "".join(lines).encode() + text
+    return _lines(QUESTIONS.stamp()).encode() + text
+
+
+def _lines(stamp: Mapping[str, Any]) -> str:
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in stamp.items())
 
 
 def _digest(file: Path) -> str:

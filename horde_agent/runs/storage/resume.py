@@ -37,13 +37,15 @@ from horde_agent.record.segments import (
     started_files,
 )
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import RECORDED, LearnConfig
+from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.storage.folder import RunFolder, stamped
 from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.versions import differences
 from horde_agent.saving import State, inner, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
+TESTS = "tests"
+"""Key of a change from which on the behaviour is tested."""
 _OF_HORDE = "life/student/horde"  # state of the demons, in a snapshot
 _SHARDED = "life/student/horde/facts/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
@@ -61,6 +63,7 @@ class Resumption(NamedTuple):
         lived_s: Duration of the run until then, in seconds.
         steps: As requested then.
         shards: Their number; None for a single Horde.
+        source: What further rows of a stream depend on; None for other sources.
     """
 
     state: State
@@ -72,6 +75,7 @@ class Resumption(NamedTuple):
     lived_s: float = 0.0
     steps: int | None = None
     shards: str | None = None
+    source: dict[str, Any] | None = None
 
 
 NEW = Resumption(state={})
@@ -85,7 +89,7 @@ def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
         raise BadInput(
             f"{folder.path} contains no run to resume: log/{folder.life.name} is missing"
         )
-    if config.backend in RECORDED and steps is not None:
+    if folder.has_recorded_first and steps is not None:
         raise BadInput(
             f"--steps {steps}: {folder.path} learns from the rows in its log, whose number cannot change"
         )
@@ -141,6 +145,7 @@ def resumption(folder: RunFolder) -> Resumption:
             lived_s=wall_s,
             steps=steps,
             shards=shards,
+            source=snapshot.facts.get("source"),
             number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
     notes.append("There is no intact snapshot: the run is replayed from its start.")
@@ -174,7 +179,7 @@ def check_excursions(folder: RunFolder, resumed: Resumption) -> None:
 
 def _n_recorded(folder: RunFolder) -> float:
     """Return the number of rows in the recording; infinity if snapshots do not count rows, or it cannot be read."""
-    if folder.settings().get("backend") in RECORDED:  # its positions count on from pass to pass
+    if folder.has_recorded_first:  # its positions count on from pass to pass
         return math.inf
     try:
         return record_numbers(started_files(folder.life)[-1], LIFE).stop
@@ -241,9 +246,15 @@ def change_questions(
     folder: RunFolder,
     changes: Sequence[dict[str, Any]],
 ) -> None:
-    """Repeat recorded additions and removals of questions, in a life, a student or a Horde alone."""
+    """Repeat recorded additions and removals of questions, in a life, a student or a Horde alone.
+
+    A student also begins to test the behaviour where rows came one by one after those of a data set.
+    """
     for one in changes:
-        if "add" in one:
+        if TESTS in one:
+            if isinstance(learner, StreamLearner):
+                learner.begin_tests()
+        elif "add" in one:
             questions = families.from_file(folder.path / one["add"], interface)
             learner.add(named(questions, interface.names))
         else:

@@ -83,12 +83,15 @@ class Run:
             self.shards.close()
 
 
-def open_run(folder: RunFolder, header: dict[str, Any] | None = None) -> Run:
+def open_run(
+    folder: RunFolder, header: dict[str, Any] | None = None, own: Questions | None = None
+) -> Run:
     """Return the run of a folder at its start, as one Horde and without its robot; nothing is written.
 
     Args:
         folder: Its folder.
         header: Of its recording; read when None, from one with rows.
+        own: Its questions if they were given in Python.
 
     Raises:
         BadInput: If its settings, its recording or its questions cannot be read or were changed.
@@ -97,7 +100,7 @@ def open_run(folder: RunFolder, header: dict[str, Any] | None = None) -> Run:
     header = header or folder.extent().header
     try:
         env = HeaderEnv(header)
-        return make_run(env, config, folder, recorded=folder.acting_settings())
+        return make_run(env, config, folder, recorded=folder.acting_settings(), own=own)
     except KeyError as error:
         raise BadInput(
             f"the header of {folder.life} lacks {error}, which learning from it requires"
@@ -148,6 +151,7 @@ def make_run(
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
     reads_each_step = behaviour_of(settings_of_robot.behaviour).reads_each_step
+    reads_each_step |= settings_of_robot.predictions is not None
     is_eager = settings_of_robot.is_real_time or reads_each_step or interface.feedback is not None
     mode: Mode = "deferred"
     if is_eager:

@@ -62,6 +62,8 @@ class SnapshotWriter(LifeHooks):
             them here.
         changes: Questions added and removed since the start of the run.
         lived_before_s: Duration of the run before this process, in seconds.
+        source_state: Returns what further rows of a stream depend on, in JSON types; None for other
+            sources.
         pending: Adds and removes questions and returns the changes; called after the replay of a
             resumed run.
     """
@@ -85,6 +87,7 @@ class SnapshotWriter(LifeHooks):
         self.changes = list(resumed.changes)
         self.lived_before_s = resumed.lived_s
         self._n_resumes = resumed.number
+        self.source_state: Callable[[], dict[str, Any]] | None = None
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began = time.monotonic()
         self._taken_at = self._began
@@ -192,6 +195,8 @@ class SnapshotWriter(LifeHooks):
         }
         if self._recorder is not None:
             facts["recording"] = self._recorder.header  # for `repair`
+        if self.source_state is not None:
+            facts["source"] = self.source_state()
         if self._run.shards is not None:
             facts["entry"] = self._run.shards.at
         return _Copy(learner.steps, state, facts)

@@ -111,8 +111,8 @@ def _write_files(new: Path, target: Path, old: Sequence[StampedFile], say: Say) 
             content = _events(place)
         elif file.kind is kinds.SETTINGS:
             content = [_settings(place)]
-        elif file.kind is kinds.QUESTIONS:
-            content = [_questions(place)]
+        elif file.kind in (kinds.QUESTIONS, kinds.COLUMNS):
+            content = [_table(place, file.kind)]
         else:
             continue
         _replace(place, content)
@@ -165,8 +165,8 @@ def _settings(path: Path) -> bytes:
     return to_toml(kinds.SETTINGS.stamp() | settings, versions).encode()
 
 
-def _questions(path: Path) -> bytes:
-    table = kinds.QUESTIONS.stamp() | kinds.QUESTIONS.read_table(read_toml(path), path)
+def _table(path: Path, kind: Kind) -> bytes:
+    table = kind.stamp() | kind.read_table(read_toml(path), path)
     return "".join(f"{name} = {toml_value(value)}\n" for name, value in table.items()).encode()
 
 

@@ -21,7 +21,7 @@ from horde_agent.record.segments import (
     started_files,
 )
 from horde_agent.refusals import one_line
-from horde_agent.runs.config import RECORDED, read_config, refuse_no_run
+from horde_agent.runs.config import read_config, refuse_no_run
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
@@ -116,7 +116,7 @@ def _read_rows(run: Examination) -> None:
     n_counted = int(folder.snapshot_facts().get("n_rows", 0))
     n_rows = _read_records(run, folder.life, LIFE, "rows", n_counted)
     # Snapshots of a data set count on from pass to pass
-    if n_rows < n_counted and folder.settings().get("backend") not in RECORDED:
+    if n_rows < n_counted and not folder.has_recorded_first:
         run.damaged(
             folder.life,
             f"it has {n_rows:,} rows, but a snapshot follows {n_counted:,}: `horde resume` uses an earlier one",

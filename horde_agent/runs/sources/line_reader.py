@@ -1,0 +1,110 @@
+"""Lines of a pipe, read by a thread: a request to stop ends the wait for the next one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+MOST_BYTES = 1 << 24
+"""Of a line; the rest of a longer one is left out."""
+_PIECE_BYTES = 1 << 16
+_MOST_WAITING = 16  # pieces: further ones wait in the pipe
+
+
+class Line(NamedTuple):
+    """A line.
+
+    Attributes:
+        data: Its bytes, without the end of the line.
+        silent_s: Time in seconds for which the pipe was empty before it.
+        is_cut: Whether it is longer than `MOST_BYTES`.
+    """
+
+    data: bytes
+    silent_s: float = 0.0
+    is_cut: bool = False
+
+
+class Pipe(Protocol):
+    """A binary file of which what is there can be read."""
+
+    def read1(self, size: int, /) -> bytes:
+        """Return at least one byte, at most `size`; none at the end."""
+
+
+class _Piece(NamedTuple):
+    """Bytes that were there together, and for how long none was there before; None is a request to stop."""
+
+    data: bytes | None
+    silent_s: float = 0.0
+
+
+class LineReader:
+    """Reads lines ahead, at most about 1 MB.
+
+    Args:
+        pipe: Where to read.
+        clock: Time in seconds, from any point on.
+
+    Attributes:
+        fault: The error of the system that ended reading; None without one.
+        blocked_s: Total time in seconds in which rows waited in the pipe, because none was taken.
+    """
+
+    def __init__(self, pipe: Pipe, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pipe = pipe
+        self._clock = clock
+        self._pieces = SimpleQueue[_Piece]()
+        self._free = threading.Semaphore(_MOST_WAITING)
+        self.fault: OSError | None = None
+        self.blocked_s = 0.0
+
+    def stop(self) -> None:
+        """End the lines after those that were read; safe in a signal handler."""
+        self._pieces.put(_Piece(None))
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each line when it has come, until the end of the pipe or `stop`; once."""
+        threading.Thread(target=self._read, name="reading rows", daemon=True).start()
+        unfinished = bytearray()
+        is_cut = False
+        silent_s = 0.0
+        while True:
+            piece = self._pieces.get()
+            if piece.data is None:
+                return
+            self._free.release()
+            silent_s += piece.silent_s
+            *lines, last_part = piece.data.split(b"\n")
+            for line in lines:
+                yield Line(bytes(unfinished + line).removesuffix(b"\r"), silent_s, is_cut)
+                unfinished.clear()
+                is_cut = False
+                silent_s = 0.0
+            if not is_cut:
+                unfinished += last_part
+                is_cut = len(unfinished) > MOST_BYTES
+            if not piece.data:
+                if unfinished:
+                    yield Line(bytes(unfinished), silent_s, is_cut)
+                return
+
+    def _read(self) -> None:
+        is_open = True
+        while is_open:
+            began = self._clock()
+            self._free.acquire()
+            awaited = self._clock()
+            self.blocked_s += awaited - began
+            data = b""
+            try:
+                data = self._pipe.read1(_PIECE_BYTES)
+            except OSError as error:
+                self.fault = error
+            except ValueError:  # it was closed
+                pass
+            is_open = bool(data)
+            self._pieces.put(_Piece(data, self._clock() - awaited))

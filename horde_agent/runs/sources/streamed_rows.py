@@ -1,0 +1,540 @@
+"""Rows that another program writes as the source of a run: they are recorded and learned from as they arrive.
+
+The transition to a row is learned when it arrives, so that there are predictions at it before the next
+one is read; its action counts from then on (`formats.arrivals`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from horde_agent.formats.arrivals import ArrivingRows, completed, refuse_open
+from horde_agent.formats.columns import Columns
+from horde_agent.formats.fit import LATE, NothingToLearn, UnfitPeriod
+from horde_agent.formats.lines import LineParser, UnfitHeader
+from horde_agent.formats.part import Chunk
+from horde_agent.formats.tables import Position, RowBefore, Table
+from horde_agent.life.counts import Durations
+from horde_agent.life.learner import rows_of
+from horde_agent.life.observers import Progress
+from horde_agent.record import Phase, Recorder, Row, Stream
+from horde_agent.refusals import BadInput
+from horde_agent.runs.config import LearnConfig, is_streamed
+from horde_agent.runs.exit_reason import ExitReason, SignalHandler
+from horde_agent.runs.session import Session, Source
+from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
+from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Pipe
+from horde_agent.runs.sources.predictions import PredictionWriter
+from horde_agent.runs.sources.recorded_rows import take_counted
+from horde_agent.runs.storage.event_log import STREAMED
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.resume import NEW, TESTS, Resumption, resumption
+from horde_agent.runs.storage.row_learner import RowLearner
+from horde_agent.runs.storage.run import (
+    HeaderEnv,
+    Questions,
+    Run,
+    has_actions,
+    make_run,
+    new_recorder,
+    open_run,
+)
+from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+
+MOST_UNREADABLE = 1_000
+"""Unreadable rows in a row after which a run ends."""
+_STANDARD_INPUT = "standard input"
+_MESSAGE_EVERY_S = 60.0
+_LEAST_SILENCE_S = 1.0
+"""A shorter time without a row is no gap: programs write several rows at once."""
+_MOST_SHOWN = 60  # characters of a row
+_WAITING_S = 1.0
+
+
+class UnreadableRows(Exception):
+    """So many rows in a row could not be read that the stream is not what its columns say."""
+
+
+class StreamedRows(Source):
+    """Rows of a stream, as they arrive.
+
+    Args:
+        run: The run.
+        table: Describes the rows; nothing is read from it.
+        resumed: Where the run starts.
+        unix_clock: Seconds since 1970.
+
+    Attributes:
+        rows: Converts their cells.
+        n_rows: Number of rows that were learned to.
+        n_unreadable, n_without_action: Numbers of rows that were left out, and of those without an
+            action.
+        cycle_s: Durations from the arrival of a row to its predictions, in seconds.
+
+    Raises:
+        BadInput: If it cannot be recorded, or the columns leave something open.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        table: Table,
+        resumed: Resumption = NEW,
+        *,
+        unix_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.rows = ArrivingRows(table)
+        is_tested = is_streamed(vars(run.config)) or has_actions(table.header)
+        self.learner = RowLearner(run, is_tested=is_tested)
+        super().__init__(run, self.learner.student, run.config.steps)
+        self.cycle_s = Durations()
+        self._where = table.where
+        self._table = table
+        self._unix_clock = unix_clock
+        self._progress: Progress | None = None
+        self._is_ended = False
+        self.n_rows = 0
+        self.n_unreadable = 0
+        self.n_without_action = 0
+        self._n_unreadable_in_a_row = 0
+        self._message_due_s = -np.inf
+        self._resumed = resumed
+        if resumed.number:
+            self.recorder = self._continued_recorder(resumed)
+        else:
+            self.recorder = self._new_recorder()
+        self._snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed, self.recorder)
+        self._snapshot_writer.source_state = self._state
+        if not is_tested and not any(TESTS in change for change in resumed.changes):
+            self.student.begin_tests()
+            self._snapshot_writer.changes.append({TESTS: True})
+
+    def _new_recorder(self) -> Recorder:
+        run = self.run
+        recorder = new_recorder(run, HeaderEnv(self._table.header), has_tests=False)
+        self.student.errors.table.record_to(run.folder.excursions)
+        return recorder
+
+    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Restore the snapshot, learn from the rows recorded since, and return the recorder.
+
+        The next row continues the stream after an orderly end, and the data set of a run that had
+        no stream before. After a kill rows were lost.
+        """
+        folder = self.run.folder
+        self.learner.resume(resumed, folder.excursions)
+        recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=False)
+        later_rows = recorder.since
+        source = resumed.source
+        is_whole = not folder.is_streamed
+        if source is not None:
+            is_whole = source["is_ended"] and len(later_rows) <= 1 and _are_ends(later_rows)
+            place = Position.of_state(source["rows"])
+        elif is_streamed(folder.settings()):
+            place = Position(RowBefore())
+        else:
+            place = place_behind(folder).place
+        self.rows.continue_at(place)
+        open_row = place.open
+        if is_whole and open_row is not None:
+            n_ends = int(_are_ends(later_rows[-1:]))
+            later_rows = later_rows[: len(later_rows) - n_ends]
+        newest: Row | None = None
+        for row in rows_of([later_rows]):
+            self._take(row)
+            newest = row
+        n_rows = resumed.n_rows + len(later_rows)
+        self.n_rows = n_rows
+        if not is_whole:
+            self.rows.continue_after(newest)
+        elif open_row is not None:
+            recorder = Recorder.resume(folder.life, n_rows, is_redone=True)
+            if not self.student.position.is_observed:
+                self._observe(open_row)
+        return recorder
+
+    def _state(self) -> dict[str, Any]:
+        """Return what the rows after a snapshot depend on, in JSON types."""
+        return {
+            "rows": self.rows.position(is_complete=not self._is_ended).state(),
+            "is_ended": self._is_ended,
+        }
+
+    def open(self) -> None:
+        """Begin to record, or continue."""
+        resumed = self._resumed
+        folder = self.run.folder
+        event = {"step": 0, "event": "began", "row": 0}
+        if resumed.number:
+            event = {
+                "step": resumed.step,
+                "event": "resumed",
+                "row": resumed.n_rows,
+                "number": resumed.number,
+            }
+        folder.events.append(event)
+        if not folder.is_streamed:
+            event = {"step": self.learner.steps, "event": STREAMED, "row": self.recorder.n_rows}
+            folder.events.append(event, is_needed=True)
+        self.recorder.open_last()
+        self._snapshot_writer.start()
+
+    def take(self, chunk: Chunk, *, is_late: bool = False) -> Row | None:
+        """Learn from the transition to a row, given its cells, each of shape (1,).
+
+        Returns:
+            The newest row; None if it was dropped.
+
+        Raises:
+            UnfitPeriod: If the times of the rows do not fit the period.
+            BadInput: If it is invalid: it is left out, and the next one follows a gap.
+        """
+        open_row = self.rows.open
+        arrival = self.rows.arrive(chunk, is_late=is_late, unix_s=self._unix_clock())
+        self._n_unreadable_in_a_row = 0
+        if open_row is not None:
+            self._complete(open_row, is_last=arrival.ends_previous)
+        if arrival.lacks_action:
+            self.n_without_action += 1
+            self._report(
+                f"{self._where}, row {self.rows.n_read - 1:,} has no action: nothing is learned from it"
+            )
+        newest = None
+        for row in arrival.rows:
+            newest = row
+            self._observe(row)
+            if row.phase != Phase.BEHAVE or row is not arrival.rows[-1]:
+                self._complete(row)
+        return newest
+
+    def _observe(self, row: Row) -> None:
+        """Learn from the transition to a row."""
+        self.n_rows += 1
+        self.learner.counts.steps = row.step
+        self.student.observe(row.observation, row.flags, reward=row.reward)
+
+    def _complete(self, row: Row, *, is_last: bool = False) -> None:
+        """Record a row, and set its action, unless it is the last one of an episode or of the stream."""
+        row = completed(row, is_last=is_last)
+        self.recorder.write(row)
+        self._take(row)
+        if not self._is_ended:
+            self._snapshot_writer.take_if_due(self.learner)
+
+    def _take(self, row: Row) -> None:
+        """Learn from a recorded row."""
+        learner = self.learner
+        take_counted(learner, row)
+        learner.counts.steps = row.step
+        learner.sampler.update(self.student, row.step)
+        progress = self._progress
+        if progress is not None and progress.is_due(self.run.horde):
+            progress.show(row.step, self.run.horde, self.student.errors)
+
+    def report_unreadable(self, error: BadInput, text: str) -> None:
+        """Count a row that could not be read, and say so, at most once a minute.
+
+        Raises:
+            UnreadableRows: After 1,000 of them in a row; NothingToLearn if there was no other.
+        """
+        self.n_unreadable += 1
+        self._n_unreadable_in_a_row += 1
+        if len(text) > _MOST_SHOWN:
+            text = f"{text[:_MOST_SHOWN]}..."
+        self._report(
+            f"{error}; row {self.rows.n_read:,} is left out, and the next one follows a gap: {text!r}"
+        )
+        if self._n_unreadable_in_a_row < MOST_UNREADABLE:
+            return
+        sentence = (
+            f"{MOST_UNREADABLE:,} rows of {self._where} in a row cannot be read, up to number {self.rows.n_read:,}: "
+            f"{error}"
+        )
+        if not self.n_rows:
+            raise NothingToLearn(sentence)
+        raise UnreadableRows(f"{sentence}.")
+
+    def _report(self, sentence: str) -> None:
+        """Print a sentence, at most one a minute."""
+        now_s = time.monotonic()
+        if now_s >= self._message_due_s:
+            self._message_due_s = now_s + _MESSAGE_EVERY_S
+            self.session.say(f"{sentence}. Further ones are counted.")
+
+    def end(self) -> None:
+        """Copy the state for further rows, and record the newest row as the last one. Ending twice does nothing."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        if not self.n_rows:
+            return
+        self._snapshot_writer.take_last(self.learner)
+        if self.rows.open is not None:
+            self._complete(self.rows.open, is_last=True)
+
+    def abandon(self) -> None:
+        """Close the files; the run does not start."""
+        self.student.errors.table.close()
+        self.recorder.close()
+
+    def finish(self, fault: BaseException | None) -> SessionOutcome:
+        """Write the last snapshot, close the files, and return what the tables need.
+
+        Raises:
+            BadInput: If no row came, or its times do not fit the period before anything was learned.
+        """
+        for end in (
+            self._snapshot_writer.finish,
+            self.student.errors.table.close,
+            self.recorder.close,
+        ):
+            try:
+                end()
+            except BaseException as error:
+                fault = fault or error
+        if isinstance(fault, BadInput):
+            raise fault
+        if not self.n_rows:
+            raise fault or BadInput(f"{self._where} has no row")
+        steps = self.learner.steps
+        reason = self.session.end_of_rows(steps)
+        if fault is not None:
+            reason = ExitReason.of_fault(fault)
+        event = {"step": steps, "event": "ended", "row": self.recorder.n_rows}
+        self.run.folder.events.append({**event, "why": reason.why, "cause": reason.cause.code})
+        return SessionOutcome(
+            steps=steps,
+            end=reason,
+            robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
+            details={"n_unreadable": self.n_unreadable, "notes": self._notes()},
+            fault=fault,
+            samples=self.learner.sampler.samples,
+            cycle_s=self.cycle_s,
+            lived_before_s=self._snapshot_writer.lived_before_s,
+        )
+
+    def _notes(self) -> list[str]:
+        """Return remarks for the report."""
+        notes = list(self._table.notes)
+        if self.n_unreadable:
+            notes.append(f"{self.n_unreadable:,} rows of {self._where} could not be read.")
+        if self.n_without_action:
+            notes.append(f"{self.n_without_action:,} rows of {self._where} had no action.")
+        return notes
+
+
+def longest_silence_s(columns: Columns) -> float:
+    """Return the time in seconds without a row after which the next one, without a time, follows a gap."""
+    return max(LATE * columns.times.period_s, _LEAST_SILENCE_S)
+
+
+def _are_ends(rows: Stream) -> bool:
+    """Return whether all rows end the stream."""
+    return bool((rows.rows["phase"] == Phase.END).all())
+
+
+class PipedRows(StreamedRows):
+    """Rows that a program writes to this one, a line each.
+
+    Args:
+        run, table, resumed: As of `StreamedRows`.
+        pipe: Where the lines come from.
+    """
+
+    def __init__(self, run: Run, table: Table, pipe: Pipe, resumed: Resumption = NEW) -> None:
+        self._predictions: PredictionWriter | None = None
+        target = run.config.predictions
+        if target is not None:
+            self._predictions = PredictionWriter(target, run.horde.names, run.config.predict)
+        super().__init__(run, table, resumed)
+        self._parser = LineParser(table.columns, table.where)
+        self._reader = LineReader(pipe)
+        self._is_timed = table.columns.times.time is not None
+        self._longest_silence_s = longest_silence_s(table.columns)
+        self._silent_s = 0.0
+
+    def learn(self, progress: Progress) -> None:
+        """Learn from each row when it comes, until the end of the pipe or a request to stop."""
+        self._progress = progress
+        has_said_waiting = False
+        for line in self._reader:
+            self._take_line(line)
+            if self.session.stopped_by is not None or self._has_all_steps:
+                break
+            if not has_said_waiting and self._reader.blocked_s > _WAITING_S:
+                has_said_waiting = True
+                self.session.say(
+                    f"{self._where} has rows faster than they are learned from: they wait, and none is lost"
+                )
+        if self._reader.fault is not None:
+            raise self._reader.fault
+        self.end()
+
+    @property
+    def _has_all_steps(self) -> bool:
+        return self.total is not None and self.learner.steps >= self.total
+
+    def _take_line(self, line: Line) -> None:
+        """Learn from a line, and write the predictions at its row, or why there are none."""
+        began = time.perf_counter()
+        self._silent_s += line.silent_s
+        try:
+            chunk = self._chunk(line)
+        except UnfitHeader:
+            raise
+        except BadInput as error:
+            self.rows.skip()
+            self._leave_out(error, line)
+            return
+        if chunk is None:
+            return
+        is_late = not self._is_timed and self._silent_s > self._longest_silence_s
+        try:
+            row = self.take(chunk, is_late=is_late)
+        except UnfitPeriod:
+            raise
+        except BadInput as error:
+            self._leave_out(error, line)
+            return
+        self._silent_s = 0.0
+        if self._predictions is not None:
+            if row is None:
+                self._predictions.write_fault(f"row {self.rows.n_read:,} was dropped")
+            else:
+                self._predictions.write(row.t, np.asarray(self.student.predictions))
+        self.cycle_s.add(time.perf_counter() - began)
+
+    def _chunk(self, line: Line) -> Chunk | None:
+        """Return the cells of a line; None for a header or an empty line."""
+        if line.is_cut:
+            raise BadInput(f"{self._where} has a line of more than {MOST_BYTES:,} bytes")
+        return self._parser.chunk(line.data)
+
+    def _leave_out(self, error: BadInput, line: Line) -> None:
+        if self._predictions is not None:
+            self._predictions.write_fault(str(error))
+        self.report_unreadable(
+            error, line.data[: _MOST_SHOWN + 1].decode(errors="backslashreplace")
+        )
+
+    def stop(self) -> None:
+        """End after the current row, also while none comes."""
+        self._reader.stop()
+
+    def close(self) -> None:
+        """Close the target of the predictions."""
+        if self._predictions is not None:
+            self._predictions.close()
+
+
+class ResumedStream(NamedTuple):
+    """What a command says about the predictions at further rows.
+
+    Attributes:
+        predictions, predict: As in the settings.
+    """
+
+    predictions: str | None
+    predict: str | None
+
+
+def stream_table(columns: Path | None) -> Table:
+    """Return a table without rows that describes those of standard input; raise BadInput if it describes too little."""
+    if columns is None:
+        raise BadInput(
+            "horde learn - needs --columns FILE.toml, which describes the rows: `horde columns` on a table of such "
+            "rows writes one"
+        )
+    described = Columns.read(columns)
+    refuse_open(described)
+    return Table(lambda: (), described, _STANDARD_INPUT)
+
+
+def piped_session(
+    table: Table, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Session:
+    """Return a session that learns from the rows of standard input."""
+    run = make_run(HeaderEnv(table.header), config, folder)
+    folder.write_columns(table.columns.to_toml())
+    run.end_live_page()
+    return Session(PipedRows(run, table, _standard_input()), console, signals)
+
+
+def resumed_piped_session(
+    command: ResumedStream,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
+) -> Session:
+    """Return a session that continues a run on data with the rows of standard input; raise as `continued_run`."""
+    config = replace(config, predictions=command.predictions, predict=command.predict)
+    continued = continued_run(folder, config, _STANDARD_INPUT)
+    run = continued.run
+    source = PipedRows(run, continued.table, _standard_input(), continued.resumed)
+    for note in (*continued.resumed.notes, f"resumed at row {source.recorder.n_rows:,}"):
+        console.print(note, highlight=False, soft_wrap=True)
+    run.end_live_page()
+    return Session(source, console, signals)
+
+
+class ContinuedRun(NamedTuple):
+    """A run that continues with rows one by one.
+
+    Attributes:
+        run: The run at its start.
+        table: Describes the rows.
+        resumed: Where it continues.
+    """
+
+    run: Run
+    table: Table
+    resumed: Resumption
+
+
+def continued_run(
+    folder: RunFolder, config: LearnConfig, where: str, own: Questions | None = None
+) -> ContinuedRun:
+    """Return a run on data to continue.
+
+    Args:
+        folder: Its folder.
+        config: Its settings, with the predictions to write and the number of steps of now.
+        where: Name of the rows, for messages.
+        own: Its questions if they were given in Python.
+
+    Raises:
+        BadInput: If no rows can continue it.
+    """
+    columns = columns_of(folder)
+    if config.passes > 1:
+        raise BadInput(
+            f"{folder.path} learns in {config.passes} passes, to which no rows can be added: start a new run"
+        )
+    remove_unfinished(folder)
+    resumed = resumption(folder)
+    run = open_run(folder, own=own)
+    run.config = replace(
+        run.config,
+        steps=config.steps,
+        predictions=config.predictions,
+        predict=config.predict,
+    )
+    return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
+
+
+def _standard_input() -> Pipe:
+    """Return standard input; raise BadInput if it is closed."""
+    if sys.stdin is None:
+        raise BadInput("horde learn - reads standard input, which is closed")
+    pipe: Any = sys.stdin.buffer
+    return pipe  # type: ignore[no-any-return]

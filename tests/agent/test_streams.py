@@ -1,0 +1,737 @@
+"""Streams: rows of another program are learned from as they come."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import Horde, Interface, StreamRun, cli, questions
+from horde_agent.cli import learn
+from horde_agent.formats.columns import Columns
+from horde_agent.formats.tables import Table
+from horde_agent.record import Flag, read
+from horde_agent.refusals import BadInput
+from horde_agent.runs.sources import line_reader
+from horde_agent.runs.sources.line_reader import LineReader
+from horde_agent.runs.storage.run import HeaderEnv
+from tests.agent.commands import summary_of
+from tests.agent.kills import FORKS, rows_of, run_command
+
+COLUMNS = """
+period_s = 0.1
+time = "t"
+action = "a"
+b = "p"
+actions = ["left", "right"]
+[[channel]]
+column = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+column = "y"
+low = 0.0
+high = 1.0
+"""
+OF_EPISODES = 'episode = "e"\nterminated = "end"\nnext_reward = "r"\n'
+
+
+def rows(n: int = 300) -> dict[str, np.ndarray]:
+    """Two actions with b = .25 and .75; x is a running mean of the actions, y a sawtooth; 10 rows an episode."""
+    rng = np.random.default_rng(3)
+    actions = (rng.random(n) < 0.75).astype(int)
+    x = np.zeros(n)
+    for t in range(1, n):
+        x[t] = 0.9 * x[t - 1] + 0.1 * actions[t - 1]
+    return {
+        "t": np.arange(n) / 10,
+        "x": x.round(3),
+        "y": (np.arange(n) % 7) / 8,
+        "a": actions,
+        "p": np.where(actions == 1, 0.75, 0.25),
+        "e": np.arange(n) // 10,
+        "end": np.arange(n) % 10 == 9,
+        "r": rng.random(n).round(2),
+    }
+
+
+def csv_lines(table: dict[str, np.ndarray]) -> list[str]:
+    columns = [column.tolist() for column in table.values()]
+    return [",".join(table), *(",".join(map(str, row)) for row in zip(*columns, strict=True))]
+
+
+def json_lines(table: dict[str, np.ndarray]) -> list[str]:
+    columns = [column.tolist() for column in table.values()]
+    return [json.dumps(dict(zip(table, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+class Folder:
+    """A folder in which commands run, with a columns file and standard input."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self._patch = patch
+        patch.chdir(path)
+        # Tables and weights are compared: a report takes longer than its run
+        patch.setattr(learn, "write_report", lambda run: run / "report.html")
+        self.describe(COLUMNS)
+
+    def describe(self, columns: str) -> None:
+        (self.path / "columns.toml").write_text(columns)
+
+    def run(self, words: str, lines: Iterable[str | bytes] = ()) -> int:
+        """Run a command with these lines on standard input."""
+        data = b"".join(
+            (line.encode() if isinstance(line, str) else line) + b"\n" for line in lines
+        )
+        self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return cli.main(words.split())
+
+    def weights(self, run: str) -> str:
+        return str(summary_of(run)["weights_sha256"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    return Folder(tmp_path, monkeypatch)
+
+
+LEARN = "learn - --columns columns.toml"
+
+
+def without_ends(table: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the table with empty actions in the last rows of episodes, of which nothing else tells."""
+    ends = table["end"]
+    table["a"] = np.where(ends, "", table["a"].astype(str))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("keys", "change"),
+    [
+        pytest.param("", dict, id="one episode"),
+        pytest.param('episode = "e"\nnext_reward = "r"\n', without_ends, id="episodes by number"),
+        pytest.param(OF_EPISODES + 'convention = "transition"\n', dict, id="transitions"),
+        pytest.param('episode_step = "y"\n', dict, id="a counter"),
+        pytest.param('truncated = "end"\nmissing = "gap"\n', dict, id="time limits"),
+    ],
+)
+def test_a_stream_is_recorded_and_learned_as_the_table_of_its_rows(
+    keys: str, change: Any, folder: Folder
+) -> None:
+    """Lines that come one by one give the rows and the weights of the whole table, to the bit.
+
+    If each row were complete when it comes, the last rows of episodes would have actions.
+    """
+    folder.describe(keys + COLUMNS)
+    lines = csv_lines(change(rows()))
+    (folder.path / "table.csv").write_text("\n".join(lines) + "\n")
+
+    assert folder.run(f"{LEARN} --out stream", lines) == 0
+    assert folder.run("learn --data table.csv --columns columns.toml --out table") == 0
+
+    assert folder.weights("stream") == folder.weights("table")
+    streamed, of_table = (read(Path(run) / "log" / "life.rec").rows for run in ("stream", "table"))
+    for name in set(of_table.dtype.names) - {"unix_s", "crc"}:
+        np.testing.assert_array_equal(streamed[name], of_table[name], err_msg=name)
+    assert np.isfinite(streamed["unix_s"]).all()
+
+
+def test_objects_are_read_as_the_lines_of_a_table(folder: Folder) -> None:
+    """The keys of an object stand in any order, and those that no column names are not read."""
+    table = rows(60)
+    objects = json_lines(dict(reversed(table.items())))
+
+    assert folder.run(f"{LEARN} --out csv", csv_lines(table)) == 0
+    assert folder.run(f"{LEARN} --out json", objects) == 0
+
+    assert folder.weights("json") == folder.weights("csv")
+
+
+def test_a_cell_that_is_not_there_is_a_missing_reading(folder: Folder) -> None:
+    """A key that an object lacks is an empty cell of a table: a row without one reading is a row."""
+    table = rows(60)
+    objects = [json.loads(line) for line in json_lines(table)]
+    del objects[20]["x"]
+    lines = csv_lines(table)
+    lines[21] = lines[21].replace(",".join(lines[21].split(",")[:2]), "2.0,", 1)
+
+    assert folder.run(f"{LEARN} --out csv", lines) == 0
+    assert folder.run(f"{LEARN} --out json", map(json.dumps, objects)) == 0
+
+    recorded = read(Path("json/log/life.rec")).rows
+    assert np.argwhere(np.isnan(recorded["observation"])).tolist() == [[20, 0]]
+    assert summary_of("json")["gaps"] == 0
+    assert folder.weights("json") == folder.weights("csv")
+
+
+def test_a_header_may_come_again_in_another_order(folder: Folder) -> None:
+    """A program that was started again writes its header again; by the first one, y would be read as x."""
+    table = rows(60)
+    lines = csv_lines(table)
+    reversed_lines = csv_lines(dict(reversed(table.items())))
+
+    assert folder.run(f"{LEARN} --out first", lines) == 0
+    assert (
+        folder.run(f"{LEARN} --out again", [*lines[:31], reversed_lines[0], *reversed_lines[31:]])
+        == 0
+    )
+
+    assert folder.weights("again") == folder.weights("first")
+
+
+def known_predictions(table: dict[str, np.ndarray]) -> list[list[float]]:
+    """Return the predictions of a Horde that learns from each row, shape (n_rows, n_questions)."""
+    described = Table(lambda: (), Columns.read(Path("columns.toml")), "rows")
+    interface = Interface.of(HeaderEnv(described.header))
+    horde = Horde(
+        questions.excursions(interface),
+        n_features=interface.coder.n_features,
+        n_active=interface.coder.n_active,
+    )
+    observations = np.column_stack([table["x"], table["y"]]).astype(np.float32)
+    tiles = [interface.encode(observation) for observation in observations]
+    predictions = [horde.begin(observations[0], tiles[0]).tolist()]
+    for t in range(1, len(observations)):
+        action = int(table["a"][t - 1])
+        b = float(table["p"][t - 1])
+        predictions.append(horde.learn(action, b, observations[t], tiles[t]).tolist())
+    return predictions
+
+
+class Program(threading.Thread):
+    """Another program: it writes a row when it has the answer to the one before.
+
+    Attributes:
+        answers: The lines that it received.
+    """
+
+    def __init__(self, lines: Sequence[str], n_before: int, server: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.answers: list[dict[str, Any]] = []
+        read_end, self._write_end = os.pipe()
+        self.rows = os.fdopen(read_end, "rb")
+        self._lines = lines
+        self._n_before = n_before
+        self._server = server
+
+    def run(self) -> None:
+        with os.fdopen(self._write_end, "wb", buffering=0) as pipe:
+            for line in self._lines[: self._n_before]:
+                pipe.write(line.encode() + b"\n")
+            connection, _ = self._server.accept()
+            connection.settimeout(60.0)
+            with connection, connection.makefile("rb") as answers:
+                for line in self._lines[self._n_before :]:
+                    pipe.write(line.encode() + b"\n")
+                    self.answers.append(json.loads(answers.readline()))
+
+
+def test_the_predictions_at_a_row_come_before_the_next_row(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that waits for each answer gets it: a Horde that waited for the next row would stand still.
+
+    The predictions are those after learning the transition to the row.
+    """
+    table = rows(40)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind("answers")
+        server.listen()
+        program = Program(csv_lines(table), 1, server)
+        program.start()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=program.rows))
+
+        with program.rows:
+            words = f"{LEARN} --predictions answers --predict right/* --out run"
+            assert cli.main(words.split()) == 0
+        program.join(60.0)
+
+    names = [f"right/g{gamma}/{channel}" for gamma in ("0", "0.5", "0.8") for channel in "xy"]
+    assert [answer["time"] for answer in program.answers] == (np.arange(40) / 10).tolist()
+    answers = [[answer["predictions"][name] for name in names] for answer in program.answers]
+    expected = np.array(known_predictions(table))[:, 6:]
+    np.testing.assert_allclose(answers, expected, rtol=1e-8)
+
+
+UNREADABLE = {
+    "an action of none": ("0.5,.5,.5,2,.5,0,False,0", "2 must be a whole number in 0..1"),
+    "a probability of none": ("0.5,.5,.5,1,1.5,0,False,0", "1.5 must be in (0, 1]"),
+    "a time that goes back": ("0.2,.5,.5,1,.5,0,False,0", "0.2 must increase"),
+    "a time again": ("0.4,.5,.5,1,.5,0,False,0", "0.4 must increase"),
+    "too few cells": ("0.5,.5", "2 cells"),
+    "bytes": (b"\xff\xfe\x00,\x93", "no UTF-8"),
+    "a text": ("0.5,warm,.5,1,.5,0,False,0", "'warm' must be a finite number"),
+    "a quote without an end": ('0.5,".5,.5,1,.5,0,False,0', "unexpected end of data"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_row_that_cannot_be_read_is_a_gap_with_its_number_and_text(
+    kind: str, folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of 21 rows, of which the sixth is unreadable, 18 transitions are learned: neither to it nor from it."""
+    table = {name: np.delete(column, 5) for name, column in rows(21).items()}
+    lines: list[str | bytes] = [*csv_lines(table)]
+    line, why = UNREADABLE[kind]
+    lines.insert(6, line)
+
+    assert folder.run(f"{LEARN} --out run", lines) == 0
+
+    (message,) = [text for text in capfd.readouterr().err.splitlines() if "left out" in text]
+    assert why in message
+    assert "row 6 is left out" in message
+    shown = line if isinstance(line, str) else line.decode(errors="backslashreplace")
+    assert repr(shown[:60])[1:20] in message
+    assert summary_of("run")["learning_steps"] == 18
+    assert summary_of("run")["gaps"] == 1
+    assert json.loads(Path("run/details.json").read_text())["n_unreadable"] == 1
+
+
+def test_rows_below_a_header_of_other_columns_are_left_out(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Read by the first header, 20 further rows would be learned from."""
+    lines = csv_lines(rows(41))
+
+    code = folder.run(f"{LEARN} --out run", [*lines[:21], "time,u,v,w,z,f,g,h", *lines[21:]])
+
+    assert code == 0
+    assert summary_of("run")["learning_steps"] == 19
+    assert "continues with other columns, of which none is 'x'" in capfd.readouterr().err
+
+
+def test_a_thousand_unreadable_rows_in_a_row_end_a_run(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With other rows among them they do not; without any row before them, nothing is left."""
+    garbage = ["?"] * 999
+    lines = csv_lines(rows(41))
+    once_again = [*lines[:21], *garbage, *lines[21:31], *garbage, *lines[31:]]
+
+    assert folder.run(f"{LEARN} --out run", once_again) == 0
+    assert summary_of("run")["learning_steps"] == 19 + 9 + 10
+    assert capfd.readouterr().err.count("left out") == 1
+    assert folder.run(f"{LEARN} --out ended", [*lines[:21], *garbage, "?", *lines[21:]]) == 1
+    assert "1,000 rows of standard input in a row cannot be read" in capfd.readouterr().err
+    assert summary_of("ended")["learning_steps"] == 19
+    assert json.loads(Path("ended/details.json").read_text())["ended_by"] == "unreadable"
+    assert folder.run(f"{LEARN} --out none", [lines[0], *garbage, "?"]) == 1
+    assert not Path("none").exists()
+
+
+REFUSED = {
+    "no columns file": ("learn -", COLUMNS, "needs --columns FILE.toml"),
+    "a column that is not there": (LEARN, COLUMNS.replace('"y"', '"z"'), "no column 'z'"),
+    "no range": (LEARN, COLUMNS.replace("high = 1.0", ""), "gives no range of 'x'"),
+    "no names": (LEARN, COLUMNS.replace('actions = ["left", "right"]', ""), "name the actions"),
+    "no b": (LEARN, COLUMNS.replace('b = "p"', 'b = "estimate"'), "needs a whole table"),
+    "two passes": (f"{LEARN} --passes 2", COLUMNS, "a stream passes once"),
+    "no such question": (
+        f"{LEARN} --predictions p --predict no*",
+        COLUMNS,
+        "no question's name matches",
+    ),
+    "no place for predictions": (f"{LEARN} --predictions no/p", COLUMNS, "cannot be written"),
+    "no predictions": (f"{LEARN} --predict *", COLUMNS, "needs --predictions"),
+    "another period": (LEARN, COLUMNS.replace("0.1", "1.0"), "median time between rows is 0.1 s"),
+    "no stream": ("learn --data t.csv --columns columns.toml --predictions p", COLUMNS, "omit it"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_stream_that_cannot_be_is_refused_in_a_sentence(
+    kind: str, folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of a run is left."""
+    words, columns, why = REFUSED[kind]
+    folder.describe(columns)
+
+    assert folder.run(f"{words} --out run", csv_lines(rows())) == 2
+
+    *_, sentence = capfd.readouterr().err.splitlines()
+    assert why in sentence
+    assert not Path("run").exists()
+
+
+def test_an_empty_stream_is_refused(folder: Folder) -> None:
+    assert folder.run(f"{LEARN} --out run") == 2
+    assert folder.run(f"{LEARN} --out run", csv_lines(rows())[:1]) == 2
+    assert not Path("run").exists()
+
+
+class Bursts:
+    """A pipe in which pieces are there at their times; reading one waits for it."""
+
+    def __init__(self, *pieces: tuple[float, bytes]) -> None:
+        self._pieces = list(pieces)
+        self.now_s = 0.0
+
+    def read1(self, size: int, /) -> bytes:
+        if not self._pieces:
+            return b""
+        at_s, data = self._pieces.pop(0)
+        self.now_s = max(self.now_s, at_s)
+        return data
+
+
+def test_lines_are_put_together_and_say_for_how_long_none_was_there() -> None:
+    """A line is there when its end is; of two that come together, the second one did not wait."""
+    pipe = Bursts((1.0, b"a\r\nb"), (4.0, b"b\nccc\n"), (4.5, b"dd"))
+
+    lines = list(LineReader(pipe, clock=lambda: pipe.now_s))
+
+    assert [(line.data, line.silent_s) for line in lines] == [
+        (b"a", 1.0),
+        (b"bb", 3.0),
+        (b"ccc", 0.0),
+        (b"dd", 0.5),
+    ]
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept whole, a line of 100 MB would take ten times the memory of the longest row."""
+    monkeypatch.setattr(line_reader, "MOST_BYTES", 10)
+    pipe = Bursts(*[(0.0, b"12345678")] * 100, (0.0, b"\nshort\n"))
+
+    first, second = LineReader(pipe)
+
+    assert first.is_cut
+    assert len(first.data) <= 10 + 8
+    assert (second.data, second.is_cut) == (b"short", False)
+
+
+def test_rows_without_times_follow_a_gap_after_a_silence(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their arrival: of 20 rows, the tenth comes after a minute, so 18 transitions are learned."""
+    folder.describe(COLUMNS.replace('time = "t"', ""))
+    lines = [line.encode() + b"\n" for line in csv_lines(rows(20))]
+    pipe = Bursts((0.0, b"".join(lines[:10])), (60.0, b"".join(lines[10:])))
+    reader = LineReader(pipe, clock=lambda: pipe.now_s)
+    monkeypatch.setattr("horde_agent.runs.sources.streamed_rows.LineReader", lambda _: reader)
+
+    assert folder.run(f"{LEARN} --out run") == 0
+
+    assert summary_of("run")["learning_steps"] == 18
+    (gap,) = np.flatnonzero(read(Path("run/log/life.rec")).rows["flags"][1:] & Flag.GAP)
+    assert gap == 8
+
+
+# ---- further rows ----------------------------------------------------------------------------------------------------
+
+QUESTIONS = """
+[[family]]
+policies = ["left", "behaviour"]
+gammas = [0.5, 0.8]
+channels = ["x", "y"]
+"""
+
+
+def split(folder: Folder, at: int, n: int = 300) -> tuple[list[str], list[str]]:
+    """Write a table and its two parts to files, and return the lines of the parts."""
+    (folder.path / "questions.toml").write_text(QUESTIONS)
+    header, *lines = csv_lines(rows(n))
+    parts = [header, *lines[:at]], [header, *lines[at:]]
+    for name, part in zip(("table", "first", "second"), ([header, *lines], *parts), strict=True):
+        (folder.path / f"{name}.csv").write_text("\n".join(part) + "\n")
+    return parts
+
+
+OF_FILE = "learn --data {} --columns columns.toml --questions questions.toml --horizon 10"
+SCORES = ("weights_sha256", "learning_steps", "steps", "gaps", "mean_nmsre", "n_excursions")
+
+
+def same(run: str, other: str) -> None:
+    """Check that two runs learned and tested the same, and have the same rows."""
+    for key in SCORES:
+        assert summary_of(run)[key] == summary_of(other)[key], key
+    recorded, expected = (read(Path(name) / "log" / "life.rec").rows for name in (run, other))
+    for name in set(expected.dtype.names or ()) - {"unix_s", "crc"}:
+        np.testing.assert_array_equal(recorded[name], expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("keys", "at"),
+    [
+        pytest.param("", 137, id="within an episode"),
+        pytest.param(OF_EPISODES + 'convention = "transition"\n', 137, id="within a short one"),
+        pytest.param(OF_EPISODES + 'convention = "transition"\n', 140, id="after a terminal row"),
+        pytest.param('episode = "e"\n', 140, id="after the last row of one"),
+        pytest.param('episode_step = "y"\n', 138, id="within a tooth"),
+        pytest.param('episode_step = "y"\n', 140, id="after a tooth"),
+    ],
+)
+@pytest.mark.parametrize("more", ["second.csv", "-"])
+def test_a_run_on_data_continues_with_further_rows_as_with_one_table(
+    keys: str, at: int, more: str, folder: Folder
+) -> None:
+    """History first, then further rows: weights, tests and rows are those of the whole table, to the bit.
+
+    If the last row of the first part ended its episode, a transition would be lost there, and the
+    test of the behaviour that is under way.
+    """
+    folder.describe(keys + COLUMNS)
+    _, second = split(folder, at)
+
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+    assert folder.run(OF_FILE.format("first.csv") + " --out run") == 0
+    assert folder.run(f"resume run --data {more}", second) == 0
+
+    same("run", "whole")
+
+
+def test_a_stream_continues_with_further_rows_as_one(folder: Folder) -> None:
+    """Three pipes, one after another, are one: also after one that a signal ended."""
+    first, second = split(folder, 100)
+    third = [second[0], *second[101:]]
+    words = f"{LEARN} --questions questions.toml --horizon 10"
+
+    assert folder.run(f"{words} --out whole", [*first, *second[1:]]) == 0
+    assert folder.run(f"{words} --out run", first) == 0
+    assert folder.run("resume run --data -", second[:101]) == 0
+    assert folder.run("resume run --data -", third) == 0
+
+    same("run", "whole")
+
+
+def test_a_history_without_actions_is_learned_as_a_whole_before_the_stream(folder: Folder) -> None:
+    """Of 200 rows a table learns 140 and scores the others; the stream begins when they are learned, too.
+
+    From then on stretches of the behaviour are tested: 299 transitions, ten terms each.
+    """
+    columns = COLUMNS.replace('action = "a"\nb = "p"\nactions = ["left", "right"]', "")
+    folder.describe(columns)
+    _, second = split(folder, 200)
+
+    words = "learn --data first.csv --columns columns.toml --questions nexting --horizon 10"
+    assert folder.run(f"{words} --out run") == 0
+    assert summary_of("run")["learning_steps"] == 139
+    assert folder.run("resume run --data -", second) == 0
+
+    assert summary_of("run")["learning_steps"] == 299
+    tests = json.loads(Path("run/details.json").read_text())["n_on_policy_tests"]
+    assert tests == 9
+
+
+def test_rows_that_do_not_continue_a_run_leave_it_as_it_was(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An invalid row far down, other channels, several passes, no data set."""
+    _, second = split(folder, 200)
+    (folder.path / "invalid.csv").write_text(
+        "\n".join([*second[:-1], second[-1].replace(",", ";")])
+    )
+    (folder.path / "other.csv").write_text("t,x,z,a,p\n30.0,0,0,1,0.5\n30.1,0,0,1,0.5\n")
+    assert folder.run(OF_FILE.format("first.csv") + " --out run") == 0
+    assert folder.run(OF_FILE.format("first.csv") + " --passes 2 --out passes") == 0
+    recorded = read(Path("run/log/life.rec")).rows.tobytes()
+    capfd.readouterr()
+
+    for run, more, why in (
+        ("run", "invalid.csv", "row 100"),
+        ("run", "other.csv", "no column 'y'"),
+        ("run", "none.csv", "does not exist"),
+        ("passes", "second.csv", "2 passes"),
+        ("passes", "-", "2 passes"),
+        ("run", "first.csv", "must increase"),
+    ):
+        assert folder.run(f"resume {run} --data {more}", second) == 2
+        assert why in capfd.readouterr().err
+    assert read(Path("run/log/life.rec")).rows.tobytes() == recorded
+
+    assert folder.run("resume run --data second.csv") == 0
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+    same("run", "whole")
+
+
+def test_a_signal_ends_the_wait_for_a_row_and_the_stream_continues_later(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipe stays open and silent: a command that waits in a read would ignore SIGTERM."""
+    first, second = split(folder, 100)
+    words = f"{LEARN} --questions questions.toml --horizon 10"
+    assert folder.run(f"{words} --out whole", [*first, *second[1:]]) == 0
+    read_end, write_end = os.pipe()
+    os.write(write_end, "".join(f"{line}\n" for line in first).encode())
+
+    def end_when_recorded() -> None:
+        recorded = Path("run/log/life.rec")
+        while not recorded.exists() or len(read(recorded)) < 99:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_when_recorded, daemon=True).start()
+    with os.fdopen(read_end, "rb") as pipe:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+        assert cli.main(f"{words} --out run".split()) == 143
+        os.close(write_end)
+    assert json.loads(Path("run/details.json").read_text())["ended_by"] == "sigterm"
+
+    assert folder.run("resume run --data -", second) == 0
+    same("run", "whole")
+
+
+def run_with_input(words: Sequence[str], messages: Path, pipe: Path) -> None:
+    """Run a command with a named pipe as its standard input."""
+    with pipe.open("rb") as rows:
+        sys.stdin = SimpleNamespace(buffer=rows)  # type: ignore[assignment]
+        run_command(list(words), messages)
+
+
+@pytest.mark.slow
+def test_after_a_kill_a_stream_continues_behind_a_gap(folder: Folder) -> None:
+    """What was recorded is learned again; the newest row is lost, as its action was not known yet.
+
+    Continued without a gap, a transition from row 99 to row 101 would be learned.
+    """
+    first, second = split(folder, 100)
+    words = f"{LEARN} --questions questions.toml --horizon 10 --out run"
+    os.mkfifo("pipe")
+    process = FORKS.Process(
+        target=run_with_input, args=(words.split(), Path("messages"), Path("pipe"))
+    )
+    process.start()
+    with open("pipe", "w") as pipe:
+        pipe.write("\n".join(first) + "\n")
+        pipe.flush()
+        while not rows_of(Path("run")) or len(read(Path("run/log/life.rec"))) < 99:
+            time.sleep(0.02)
+        process.kill()
+        process.join()
+
+    assert folder.run("resume run", second) == 2
+    assert folder.run("resume run --data -", second) == 0
+
+    recorded = read(Path("run/log/life.rec")).rows
+    assert len(recorded) == 99 + 200
+    assert np.flatnonzero(recorded["flags"] & Flag.GAP).tolist() == [0, 99]
+    assert summary_of("run")["learning_steps"] == 98 + 199
+
+
+def test_a_pipeline_of_programs_learns_and_answers(folder: Folder) -> None:
+    """In a shell: awk writes rows, and reads none; the answers of another process are one line per row."""
+    folder.describe(COLUMNS)
+    row = 't / 10 "," (t % 3) / 3 ",0.5," t % 2 ",0.5"'
+    program = f'BEGIN {{ print "t,x,y,a,p"; for (t = 0; t < 50; t++) print {row} }}'
+    horde = f"{sys.executable} -m horde_agent.cli {LEARN} --predictions - --out run"
+    pipeline = f"awk '{program}' | {horde} | tail -n 1"
+
+    last = subprocess.run(pipeline, shell=True, capture_output=True, text=True, check=True)
+
+    answer = json.loads(last.stdout)
+    assert answer["time"] == 4.9
+    assert len(answer["predictions"]) == 12
+    assert "run/report.html" in last.stderr
+
+
+# ---- in Python -------------------------------------------------------------------------------------------------------
+
+
+def stream_run(**changes: Any) -> StreamRun:
+    given: dict[str, Any] = {
+        "channels": ["x", "y"],
+        "ranges": [[0, 1]] * 2,
+        "questions": "questions.toml",
+        "action_names": ["left", "right"],
+        "period_s": 0.1,
+        "horizon": 10,
+    }
+    return StreamRun(**{**given, **changes})
+
+
+def give(learner: StreamRun, table: dict[str, np.ndarray], first: int, end: int) -> np.ndarray:
+    """Give rows [first, end) to a run, and return the predictions at the last one."""
+    for t in range(first, end):
+        observation = [table["x"][t], table["y"][t]]
+        action = int(table["a"][t])
+        predictions = learner.row(observation, action, table["p"][t], table["t"][t])
+    return predictions
+
+
+def test_rows_in_python_are_a_stream_and_continue_as_one(folder: Folder) -> None:
+    """200 rows in one run, then 100 in it resumed, are the 300 of `horde learn -` with predictions."""
+    first, second = split(folder, 200)
+    table = rows()
+    words = f"{LEARN} --questions questions.toml --horizon 10 --predictions p.jsonl --predict left*"
+    assert folder.run(f"{words} --out whole", [*first, *second[1:]]) == 0
+
+    with stream_run(out="run") as learner:
+        give(learner, table, 0, 200)
+    learner = StreamRun.resume("run")
+    predictions = give(learner, table, 200, 300)
+    summary = learner.close()
+
+    same("run", "whole")
+    assert summary == learner.close() == summary_of("run")
+    *_, answer = Path("p.jsonl").read_text().splitlines()
+    names = [name for name in learner.horde.names if name.startswith("left")]
+    assert list(json.loads(answer)["predictions"]) == names
+    expected = [predictions[learner.horde.names.index(name)] for name in names]
+    np.testing.assert_allclose(
+        list(json.loads(answer)["predictions"].values()), expected, rtol=1e-8
+    )
+
+
+def test_a_row_in_python_that_is_invalid_raises_and_the_next_one_follows_a_gap(
+    folder: Folder,
+) -> None:
+    """Of 20 rows the tenth is invalid: 17 transitions are learned, and its number is in the message."""
+    split(folder, 200)
+    table = rows(20)
+    with stream_run(out="run") as learner:
+        give(learner, table, 0, 9)
+        for given, why in (
+            ({"action": 2}, "row 10, column 'action': 2 must be"),
+            ({"action": 1, "b": 0.0}, "row 11, column 'b'"),
+            ({"action": 1, "b": 0.5, "time": 0.2}, "row 12, column 'time'"),
+            ({"action": 1, "b": 0.5, "time": np.nan}, "row 13, column 'time'"),
+        ):
+            with pytest.raises(BadInput, match=why):
+                learner.row([0.5, 0.5], **{"b": 0.5, "time": 0.9, **given})
+        with pytest.raises(BadInput, match=r"shape \(2,\)"):
+            learner.row([0.5], 1, 0.5, 0.9)
+        give(learner, table, 10, 20)
+        summary = learner.close()
+
+    assert summary["learning_steps"] == 8 + 9
+    assert summary["gaps"] == 1
+
+
+def test_a_pause_between_rows_without_times_is_a_gap(folder: Folder) -> None:
+    """By the clock: a pause of 1.4 s is none at a period of 1 s, and one of 1.6 s is."""
+    now_s = 0.0
+    learner = stream_run(
+        questions="nexting",
+        action_names=(),
+        has_times=False,
+        period_s=1.0,
+        out="run",
+        clock=lambda: now_s,
+    )
+    for pause_s in (0.0, 1.0, 1.4, 1.6, 1.0):
+        now_s += pause_s
+        learner.row([0.5, 0.5])
+
+    assert learner.close()["learning_steps"] == 3
+    assert (read(Path("run/log/life.rec")).rows["flags"] & Flag.GAP).tolist() == [1, 0, 0, 1, 0]
+
+
+def test_a_run_in_python_without_a_row_leaves_nothing(folder: Folder) -> None:
+    for name in ("nexting", "none.toml"):
+        with pytest.raises(BadInput):
+            stream_run(questions=name, out="run").close()
+        assert not Path("run").exists()
