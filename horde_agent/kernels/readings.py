@@ -22,7 +22,8 @@ Where a reading is missing (NaN), the deviation y of the last one stands for it,
 as at the beginning of a stream.
 
 The mean is of the latest `N_MEAN` readings: over a whole life, a slow drift would pass for a signal that
-stays as it is, and noise on it would be predicted to stay.
+stays as it is, and noise on it would be predicted to stay. Product and square are halved when they are of
+`N_SUMMED` readings, so that kappa follows a changed signal in the same time at any age.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from horde_agent.types import Bools, Floats, Integers
 
 N_MEAN = 300.0
 """Readings that the mean is taken over."""
+N_SUMMED = 262_144.0
+"""Readings that products and squares reach back, about: 7.3 hours at 10 Hz."""
 
 FOLLOWER = np.dtype(
     [
@@ -142,6 +145,10 @@ def follow(
             one.product += (x_tp1 - one.recent_mean) * one.past
             one.square += one.weight
             one.n_read += 1.0
+            if one.n_read > N_SUMMED:
+                one.n_read *= 0.5
+                one.product *= 0.5
+                one.square *= 0.5
             one.recent_mean += (x_tp1 - one.recent_mean) / min(one.n_read, N_MEAN)
             one.gain = gain_of(one.product, one.square, one.gamma)
         one.level = one.gain * y_tp1

@@ -8,7 +8,8 @@ f_i is the share of the states so far in which feature i was active, as if it ha
 more before the first one, so that all features are alike in the first minutes. It is the same as to
 learn from the features sqrt(S) phi. A tile that is active in one state of a hundred then has sixteen
 times the step size of one that is always active. A feature that was never active has k = 1 at most:
-it may come to stay.
+it may come to stay. All counts are halved when there are more than 262,144 states: a change of the
+world is noticed in the same time at any age.
 
 c bounds the mean of phi.S.phi, not its largest value. So each demon divides its step sizes, in all
 states, by
@@ -57,6 +58,8 @@ STEPS_PER_CLASSIFICATION = 8
 """Learning steps so far over those until the next classification."""
 LONGEST = 8_192
 """The most learning steps between two classifications."""
+MOST_STATES = 1 << 18
+"""States that counts reach back, at most: 7.3 hours at 10 Hz."""
 
 
 class Rarity(NamedTuple):
@@ -134,6 +137,10 @@ class FeatureRarity(Stored):
     def classify(self, now: int) -> Rarity:
         """Classify the features at learning step `now`, and schedule the next time."""
         n_states = int(self.visits.sum()) // self.n_active
+        if n_states > MOST_STATES:
+            # Rounded up, so that a feature that was active remains one
+            self.visits[:] = (self.visits + 1) // 2
+            n_states = int(self.visits.sum()) // self.n_active
         classes = classified(self.visits, n_states)
         self.class_of[:] = classes.class_of
         self.scale_of[:] = classes.scale_of

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,11 +23,13 @@ from horde_agent import cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
 from horde_agent.life.observers import Sampler
-from horde_agent.record import Flag, Phase, Row
+from horde_agent.record import Flag, Phase, Row, read
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
-from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.sources import robot
+from horde_agent.runs.storage.events import Alarms, ClockEvents, Clocks, Events
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.run import new_life
 from horde_agent.runs.storage.stop_request import ask_process
 from horde_env.errors import BackendLost, BackendUnavailable, EmergencyStop, HordeEnvError
 from tests.agent.commands import files_of_at_most, summary_of, toy
@@ -88,6 +91,85 @@ def test_an_event_says_when_a_demon_diverged() -> None:
         horde = SimpleNamespace(n_waiting=n_waiting, n_diverged=n_diverged)
         look(events, step, [0.5], horde=horde)
     assert logged == [{"step": 20, "event": "diverged", "row": 7}]
+
+
+def clock_events(readings: list[tuple[float, float, float]]) -> list[dict[str, Any]]:
+    """Return the events of a life whose clocks show these times (unix, boot, monotonic) at steps 0, 10, ..."""
+    logged: list[dict[str, Any]] = []
+    log: Any = SimpleNamespace(append=logged.append)
+    recorder: Any = SimpleNamespace(n_rows=8)
+    shown = [(0.0, 0.0, 0.0)]
+    clocks = Clocks(
+        unix=lambda: shown[0][0], boot=lambda: shown[0][1], monotonic=lambda: shown[0][2]
+    )
+    events = ClockEvents(log, recorder, clocks)
+    for number, reading in enumerate(readings):
+        shown[0] = reading
+        look(events, 10 * number, [0.5])
+    return logged
+
+
+def test_jumps_of_the_wall_clock_and_suspensions_are_events() -> None:
+    """A server sets the clock back by an hour, a leap second passes, and the computer sleeps for two hours.
+
+    Asleep, the wall clock does not jump: without the clock that goes on meanwhile it would, by 7,200 s.
+    """
+    logged = clock_events(
+        [
+            (1e9, 100.0, 100.0),
+            (1e9 + 1.0004, 101.0, 101.0),  # a corrected drift
+            (1e9 - 3598.0, 102.0, 102.0),
+            (1e9 - 3598.0, 103.0, 103.0),
+            (1e9 + 3603.0, 7304.0, 104.0),
+            (1e9 + 3604.0, 7305.0, 105.0),
+        ]
+    )
+    assert logged == [
+        {"step": 20, "event": "clock", "row": 7, "by_s": -3600.0},
+        {"step": 30, "event": "clock", "row": 7, "by_s": -1.0},
+        {"step": 40, "event": "suspended", "row": 7, "by_s": 7200.0},
+    ]
+
+
+def test_readings_that_another_process_separated_are_no_jump() -> None:
+    """A pause of 3 s between the readings of two clocks looks like a jump by 3 s."""
+    logged: list[dict[str, Any]] = []
+    boots = iter([0.0, 0.0, 1.0, 4.0, 5.0, 5.0])
+    unix = iter([10.0, 14.0, 15.0])
+    monotonic = iter([0.0, 4.0, 5.0])
+    clocks = Clocks(
+        unix=lambda: next(unix), boot=lambda: next(boots), monotonic=lambda: next(monotonic)
+    )
+    log: Any = SimpleNamespace(append=logged.append)
+    events = ClockEvents(log, SimpleNamespace(n_rows=1), clocks)  # type: ignore[arg-type]
+    for step in (0, 10, 20):
+        look(events, step, [0.5])
+    assert logged == []
+
+
+@pytest.mark.sim
+def test_a_life_whose_wall_clock_jumps_is_the_same_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, steps and robot times are to the bit; the record has the jumps, of an hour back and a day ahead."""
+    words = "learn --physics planar --questions nexting --steps 150 --seed 1 --out"
+    assert cli.main([*words.split(), str(tmp_path / "steady")]) == 0
+    n_readings = iter(range(10_000))
+
+    def jumping() -> float:
+        n = next(n_readings)
+        return 1e9 + n - 3600.0 * (n >= 50) + 86400.0 * (n >= 100)
+
+    monkeypatch.setattr(robot, "new_life", partial(new_life, unix_clock=jumping))
+    assert cli.main([*words.split(), str(tmp_path / "jumping")]) == 0
+    summaries = [summary_of(tmp_path / name) for name in ("steady", "jumping")]
+    assert summaries[0]["weights_sha256"] == summaries[1]["weights_sha256"]
+    steady, jumped = (read(tmp_path / name / "log/life.rec").rows for name in ("steady", "jumping"))
+    for name in ("step", "t", "observation", "action"):
+        assert steady[name].tobytes() == jumped[name].tobytes()
+    assert np.all(np.diff(jumped["step"]) == 1)
+    assert np.all(np.diff(jumped["t"]) > 0.0)
+    assert sorted(set(np.diff(jumped["unix_s"]))) == [-3599.0, 1.0, 86401.0]
 
 
 def test_each_alarm_is_raised_once_an_hour(alarms: Alarms) -> None:

@@ -22,7 +22,7 @@ from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
-from horde_agent.runs.storage.events import Alarms, Events
+from horde_agent.runs.storage.events import Alarms, ClockEvents, Events
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.resume import (
     NEW,
@@ -108,6 +108,7 @@ class RobotSource(Source):
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
             self.student.errors.table.record_to(run.folder.excursions)
         self.life.observers.append(Events(run.folder.events, self.recorder))
+        self.life.observers.append(ClockEvents(run.folder.events, self.recorder))
         self.snapshot_writer = SnapshotWriter(run, self.sampler, resumed, self.recorder)
         if requested is not None:
             self.snapshot_writer.pending = self._change

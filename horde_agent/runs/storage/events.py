@@ -11,6 +11,8 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     gap            frames were lost, the link was lost, or the robot was reset; drives do not count
     disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
     late           a step was more than 50 ms late
+    clock          the wall clock jumped `by_s` seconds; nothing but the record has it
+    suspended      the computer was suspended for `by_s` seconds
     diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
 Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
@@ -34,6 +36,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,6 +56,8 @@ SETTLING_S = (
 )
 GROWTH = 10.0  # of a problem, after which its alarm is repeated at once
 LONGEST_S = 60.0  # timeout of the command
+JUMP_S = 0.5  # of a clock, which a leap second exceeds and a corrected drift does not
+SAME_TIME_S = 0.1  # between readings of two clocks
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +91,57 @@ class Events(LifeHooks):
                 self._log.append(
                     {"step": event.row.step, "event": name, "row": self._recorder.n_rows - 1}
                 )
+
+
+def _boot_time() -> float:
+    """Return the seconds since the computer was started, those of suspensions included where the system counts them."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None:
+        return time.monotonic()
+    return time.clock_gettime(clock)
+
+
+class Clocks(NamedTuple):
+    """Clocks of the computer, in seconds.
+
+    Attributes:
+        unix: Wall clock, since 1970 in UTC, so that time zones do not move it; people and servers do.
+        boot: Since the start of the computer, suspensions included.
+        monotonic: Likewise, without suspensions.
+    """
+
+    unix: Callable[[], float] = time.time
+    boot: Callable[[], float] = _boot_time
+    monotonic: Callable[[], float] = time.monotonic
+
+
+class ClockEvents(LifeHooks):
+    """Observe a life, and record jumps of the wall clock and suspensions of the computer."""
+
+    def __init__(self, log: EventLog, recorder: Recorder, clocks: Clocks | None = None) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._clocks = clocks or Clocks()
+        self._previous: dict[str, float] | None = None
+
+    def after_step(self, event: StepEvent) -> None:
+        """Compare the clocks every `EVERY` steps."""
+        step = event.row.step
+        if step % EVERY:
+            return
+        boot_s = self._clocks.boot()
+        unix_s = self._clocks.unix()
+        monotonic_s = self._clocks.monotonic()
+        if self._clocks.boot() - boot_s > SAME_TIME_S:  # another process ran between two readings
+            return
+        ahead = {"clock": unix_s - boot_s, "suspended": boot_s - monotonic_s}
+        previous = self._previous or ahead
+        self._previous = ahead
+        for name, ahead_s in ahead.items():
+            by_s = ahead_s - previous[name]
+            if abs(by_s) > JUMP_S:
+                row = self._recorder.n_rows - 1
+                self._log.append({"step": step, "event": name, "row": row, "by_s": round(by_s, 3)})
 
 
 class RaisedAlarm(NamedTuple):

@@ -1,0 +1,130 @@
+"""Learning does not stiffen with age: counters of a thousand million steps change no bits, or are forgotten.
+
+What stands still, or is of a whole life, by design: an offset, after 500 transitions, since the weights learn what
+remains; the variance by which an NMSRE or a UDE is divided, which is a measure's and no learner's; theta under step
+sizes that the user chose to decay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horde_agent import Channel, ConstantAction, LearnerConfig
+from horde_agent.horde import Horde
+from horde_agent.learning import rarity
+from horde_agent.learning.rarity import FeatureRarity
+from tests.agent.hordes import N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make, siblings
+
+OLD = 1 << 33
+"""Steps: more than 32 bits count, and 27 years at 10 Hz."""
+
+
+def n_states_until_noticed(n_states: int) -> int:
+    """Return after how many states a feature that replaces another, which was active in `n_states`, has its class."""
+    features = FeatureRarity(n_features=3, n_active=1)
+    features.visits[:] = [n_states // 2, n_states - n_states // 2, 0]
+    step = n_states
+    while features.class_of[2] or step == n_states:
+        previous_step = step
+        features.classify(step)
+        step = features.next_at
+        features.visits[0] += (step - previous_step) // 2
+        features.visits[2] += step - previous_step - (step - previous_step) // 2
+    return step - n_states
+
+
+def test_the_rarity_of_features_follows_a_changed_world_at_any_age() -> None:
+    """Its share is half of the states from now on, and 1/4 when as many have passed as before.
+
+    With counts of the whole life, that would take 10^9 states, not 3 x 10^5.
+    """
+    assert 90_000 < n_states_until_noticed(100_000) < 120_000
+    assert n_states_until_noticed(10**9) < 300_000
+
+
+def test_counts_of_features_are_exact_in_a_life_of_seven_hours() -> None:
+    features = FeatureRarity(n_features=2, n_active=2)
+    features.visits[:] = rarity.MOST_STATES
+    features.classify(rarity.MOST_STATES)
+    assert features.visits.tolist() == [1 << 18, 1 << 18]
+    features.visits[:] += [1, 0]
+    features.visits[1] = 2 * rarity.MOST_STATES
+    features.classify(rarity.MOST_STATES + 1)
+    assert features.visits.tolist() == [(1 << 17) + 1, 1 << 18]
+
+
+FOLLOWER = "following/arrays/follower/"
+
+
+def follower_after(n_read: float, n_steps: int, **sums: float) -> dict[str, float]:
+    """Return the sums of an offset that follows its reading, after steps from these sums of `n_read` readings."""
+    config = LearnerConfig(offset="reading")
+    horde = Horde(
+        [ask("light", ConstantAction(0, N_ACTIONS), Channel(0), 0.5)],
+        n_features=N,
+        n_active=N_ACTIVE,
+        config=config,
+    )
+    life = RandomLife(horde)
+    life.run(10)
+    state = horde.state()
+    for name, value in {**sums, "n_read": n_read}.items():
+        state[FOLLOWER + name] = np.full_like(state[FOLLOWER + name], value)
+    horde.restore(state)
+    life.run(n_steps)
+    return {
+        name: float(horde.state()[FOLLOWER + name][0])
+        for name in ("product", "square", "n_read", "gain")
+    }
+
+
+def test_the_share_of_a_reading_that_lasts_follows_a_changed_signal_at_any_age() -> None:
+    """Readings that stayed as they were become noise, of which nothing lasts: kappa falls from 1 to less than .15.
+
+    With sums of the whole life g would be 1.99 after these 400 steps, 2 being that of kappa = 1.
+    """
+    old = follower_after(1e9, 400, product=2e4, square=2e4)
+    assert old["gain"] < 0.3
+    assert old["n_read"] < 262_145.0
+
+
+def test_the_sums_behind_the_share_are_halved_once_in_seven_hours() -> None:
+    """A share of 1/2, so g = 1, is kept to 1e-4: noise of some readings adds little to 10^6."""
+    whole = follower_after(262_134.0, 5, product=5e5, square=1e6)
+    halved = follower_after(262_134.0, 20, product=5e5, square=1e6)
+    assert whole["square"] == pytest.approx(1e6, rel=1e-4)
+    assert halved["square"] == pytest.approx(5e5, rel=1e-4)
+    assert halved["n_read"] == pytest.approx(131_072.0, abs=20.0)
+    assert halved["gain"] == pytest.approx(1.0, abs=1e-4)
+
+
+def aged(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a Horde with all counters of steps `OLD` higher."""
+    older = {name: np.array(value) for name, value in state.items()}
+    counters = (
+        "averages/averaged_at", "averages/born_at", "averages/next_at", "averages/restarted_at",
+        "averages/sample_at", "averages/due_at", "divergence/n_steps",
+        "engine/span/flushed_at", "engine/span/tail_from", "engine/span/w_at",
+    )  # fmt: skip
+    for name in counters:
+        older[name] += OLD
+    for place in (0, 2, 4):  # NOW, OLDEST, FLUSHED
+        older["engine/span/clock"][place] += OLD
+    return older
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_a_horde_of_27_years_learns_the_bits_of_a_young_one(mode: Any) -> None:
+    """Clocks of 32 bits would have wrapped twice, and float32 counts nothing above 2^24."""
+    hordes = [make(siblings(), mode=mode, average=200.0, rarity=False) for _ in range(2)]
+    life = RandomLife(*hordes, p_break=0.02)
+    life.run(700)
+    hordes[1].restore(aged(hordes[0].state()))
+    life.run(700)
+    young, old = hordes
+    assert old.weights_sha256() == young.weights_sha256()
+    np.testing.assert_array_equal(old.predictions, young.predictions)
+    np.testing.assert_array_equal(old.averaged_weights(), young.averaged_weights())
