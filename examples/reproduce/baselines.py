@@ -3,8 +3,8 @@
 * `persistence`: the present reading lasts.
 * `lstd`: LSTD(0) on the readings, and on the readings times the last action, solved anew on the way;
   what a good engineer would write in an afternoon.
-* `kernel_lstd`: LSTD(0) with an RBF kernel of the readings and the last action, off-line. What the
-  readings allow.
+* `kernel_lstd`: LSTD(0) with an RBF kernel of the readings and the last action, solved alike.
+* `offline_kernel_lstd`: the same off-line, with the best settings. What the readings allow.
 * `floor`: the mean return of further excursions from the same state of the simulator, with other
   noise. What the whole state allows.
 
@@ -16,8 +16,8 @@ channels as cumulants and constant continuations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -174,35 +174,60 @@ class ReadingFeatures:
             parts.append(was_taken[:, None] * of_action)
         return np.hstack(parts)
 
+    def penalty(self, solver: LSTD) -> Floats:
+        """Return a ridge of 10 samples of each feature at its root mean square with the value 0; none of 1, (n,)."""
+        penalty = RIDGE_SAMPLES * solver.mean_squares
+        penalty[0] = 0.0
+        return penalty
+
 
 def last_actions(training_data: TrainingData) -> Integers:
     """Return the action that led to each row, NO_ACTION if none did, shape (n_rows,)."""
     return np.append(NO_ACTION, training_data.stream.rows["action"][:-1])
 
 
-def lstd(training_data: TrainingData, questions: Sequence[GVF], interface: Interface) -> Floats:
-    """Return the predictions of LSTD on readings, shape (n_tests, n), each by the latest solution of its time.
+class Features(Protocol):
+    """Features of LSTD: a function of a life's rows."""
 
-    The ridge stands for 10 samples of each feature at its root mean square with the value 0; it
-    leaves the first feature, 1, alone.
+    @property
+    def n(self) -> int:
+        """Number of features."""
+
+    def at(self, row: Integers) -> Floats:
+        """Return the features of k rows, (k,), shape (k, n)."""
+
+    def penalty(self, solver: LSTD) -> Floats:
+        """Return the diagonal of P for the sums of a solver, shape (n,)."""
+
+
+def lstd(training_data: TrainingData, questions: Sequence[GVF], interface: Interface) -> Floats:
+    """Return the predictions of LSTD on readings, shape (n_tests, n), each by the latest solution of its time."""
+    features = ReadingFeatures(training_data, interface)
+    return _solved_on_the_way(training_data, questions, features, FIRST_SOLUTION)
+
+
+def _solved_on_the_way(
+    training_data: TrainingData, questions: Sequence[GVF], features: Features, first: int
+) -> Floats:
+    """Return predictions, (n_tests, n), solved for after `first` transitions and again whenever 1/16 is new.
+
+    Until then the present reading lasts.
     """
     policies = policies_under_test(questions)
     predictions = persistence(training_data, questions)
-    features = ReadingFeatures(training_data, interface)
-    solvers = [LSTD(features.n, len(interface.channels)) for _ in policies]
+    n_channels = training_data.stream.rows["observation"].shape[1]
+    solvers = [LSTD(features.n, n_channels) for _ in policies]
     learned = _learned_transitions(training_data)
     n_learned = training_data.n_learned[training_data.test_row]
-    for begin, end, n_at_next in _solutions(len(learned.arrived)):
+    for begin, end, n_at_next in _solutions(first, len(learned.arrived)):
         for policy, solver in zip(policies, solvers, strict=True):
             transitions = learned.part(slice(begin, end)).by(training_data, policy.action)
-            _add(solver, training_data, transitions, features.at)
+            _add(solver, training_data, transitions, features)
             is_due = (n_learned >= end) & (n_learned < n_at_next)
             is_due &= training_data.test_action == policy.action
             if is_due.any():
                 z = features.at(training_data.test_row[is_due])
-                penalty = RIDGE_SAMPLES * solver.mean_squares
-                penalty[0] = 0.0
-                predictions[is_due] = solver.predict(z, policy, penalty)
+                predictions[is_due] = solver.predict(z, policy, features.penalty(solver))
     return predictions
 
 
@@ -211,10 +236,10 @@ def _learned_transitions(training_data: TrainingData) -> Transitions:
     return Transitions(training_data.before[arrived], arrived)
 
 
-def _solutions(n: int) -> Iterator[tuple[int, int, int]]:
+def _solutions(first: int, n: int) -> Iterator[tuple[int, int, int]]:
     """Yield the transitions at the solution before each solution, at this one, and at the next one, of `n`."""
     n_before = 0
-    n_now = FIRST_SOLUTION
+    n_now = first
     while n_now <= n:
         n_next = int(GROWTH * n_now) + 1
         yield n_before, n_now, n_next
@@ -223,29 +248,34 @@ def _solutions(n: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _add(
-    solver: LSTD,
-    training_data: TrainingData,
-    transitions: Transitions,
-    features_at: Callable[[Integers], Floats],
+    solver: LSTD, training_data: TrainingData, transitions: Transitions, features: Features
 ) -> None:
-    """Add transitions to the sums; `features_at` returns the features of rows, (k,), shape (k, n_features)."""
+    """Add transitions to the sums."""
     rows = training_data.stream.rows
     solver.add(
         rho=1.0 / rows["b"][transitions.departed],
-        z_t=features_at(transitions.departed),
-        z_tp1=features_at(transitions.arrived),
+        z_t=features.at(transitions.departed),
+        z_tp1=features.at(transitions.arrived),
         cumulants=rows["observation"][transitions.arrived].astype(np.float64),
         goes_on=(rows["flags"][transitions.arrived] & Flag.TERMINATED) == 0,
     )
 
 
-# ---- LSTD on kernels of the readings, off-line ----------------------------------------------------------------------
+# ---- LSTD on kernels of the readings --------------------------------------------------------------------------------
 
-WIDTHS = (2.0, 4.0, 8.0)
-KERNEL_RIDGES = (5e-4, 5e-3, 5e-2, 5e-1)
+WIDTH = 2.0
+KERNEL_RIDGE = 0.02
+FIRST_KERNELS = 1_000
+"""Transitions before the first solution, from which the centres are drawn."""
+N_CENTRES = 500
 LAST_ACTION = 3.0
 """What an action counts beside readings in units of their standard deviation."""
-N_CENTRES = 1_000
+LEAST_DEVIATION = 0.1
+"""Least unit of a reading in [0, 1]: what has hardly changed so far may change later."""
+
+OFFLINE_WIDTHS = (1.0, 2.0, 4.0)
+OFFLINE_RIDGES = (5e-4, 5e-3, 5e-2, 5e-1)
+N_OFFLINE_CENTRES = 1_000
 N_FOLDS = 5
 
 
@@ -284,13 +314,81 @@ class KernelFeatures:
         return np.asarray(np.exp(-self._scale * distances))
 
 
+class KernelInputs:
+    """Points of rows: readings over their standard deviations in the first transitions, and the last action."""
+
+    def __init__(self, training_data: TrainingData, n_actions: int, n_first: int) -> None:
+        self._observation = training_data.stream.rows["observation"]
+        self._last_action = last_actions(training_data)
+        self._n_actions = n_actions
+        first_learned = np.flatnonzero(training_data.does == LEARN)[:n_first]
+        deviation = np.zeros(self._observation.shape[1])
+        if len(first_learned):
+            deviation = self._observation[first_learned].std(axis=0, dtype=np.float64)
+        self._unit = np.maximum(deviation, LEAST_DEVIATION)
+
+    def at(self, row: Integers) -> Floats:
+        """Return the points of k rows, (k,), shape (k, n_inputs)."""
+        was_taken = self._last_action[row][:, None] == np.arange(self._n_actions)
+        return np.hstack([self._observation[row] / self._unit, LAST_ACTION * was_taken])
+
+
+class KernelRows:
+    """Kernel features of rows.
+
+    Args:
+        inputs: Their points.
+        centres: Rows of the centres, shape (n_centres,).
+        width: Of the kernel.
+    """
+
+    def __init__(self, inputs: KernelInputs, centres: Integers, width: float) -> None:
+        self._inputs = inputs
+        self._features = KernelFeatures(inputs.at(centres), width)
+        self.n = self._features.n
+
+    def at(self, row: Integers) -> Floats:
+        """Return the features of k rows, (k,), shape (k, n)."""
+        return self._features.at(self._inputs.at(row))
+
+    def penalty(self, solver: LSTD) -> Floats:
+        """Return the ridge of predictions on the way, shape (n,)."""
+        return self.penalty_of(KERNEL_RIDGE)
+
+    def penalty_of(self, ridge: float) -> Floats:
+        """Return a ridge of the weights, without that of the first feature, 1, shape (n,)."""
+        penalty = np.full(self.n, ridge)
+        penalty[0] = 0.0
+        return penalty
+
+
 def kernel_lstd(
     training_data: TrainingData,
     questions: Sequence[GVF],
     interface: Interface,
     rng: np.random.Generator,
 ) -> Floats:
-    """Return the predictions of LSTD(0) with an RBF kernel, off-line, shape (n_tests, n).
+    """Return the predictions of LSTD on kernels, shape (n_tests, n), each by the latest solution of its time.
+
+    `rng` draws the centres, the same for all policies, from the states of the first transitions.
+    """
+    learned = _learned_transitions(training_data)
+    first = learned.departed[:FIRST_KERNELS]
+    if len(first) < FIRST_KERNELS:
+        return persistence(training_data, questions)
+    inputs = KernelInputs(training_data, len(interface.actions), FIRST_KERNELS)
+    centres = rng.choice(first, N_CENTRES, replace=False)
+    features = KernelRows(inputs, centres, WIDTH)
+    return _solved_on_the_way(training_data, questions, features, FIRST_KERNELS)
+
+
+def offline_kernel_lstd(
+    training_data: TrainingData,
+    questions: Sequence[GVF],
+    interface: Interface,
+    rng: np.random.Generator,
+) -> Floats:
+    """Return the predictions of LSTD on kernels, off-line, shape (n_tests, n).
 
     It is solved for all transitions that the Horde learns from, of which tests are no part. Width
     and ridge are chosen for each question: for a fifth of the tests by the errors in the others.
@@ -299,12 +397,12 @@ def kernel_lstd(
         training_data: The life.
         questions: The questions.
         interface: Of the robot.
-        rng: Chooses the centres, for each policy among the states in which its action was taken.
+        rng: Draws the centres, for each policy from the states in which its action was taken.
     """
     policies = policies_under_test(questions)
     predictions = _unknown_predictions(training_data, policies)
     learned = _learned_transitions(training_data)
-    inputs = KernelInputs(training_data, len(interface.actions))
+    inputs = KernelInputs(training_data, len(interface.actions), len(learned.departed))
     for policy in policies:
         is_tested = training_data.test_action == policy.action
         transitions = learned.by(training_data, policy.action)
@@ -312,52 +410,21 @@ def kernel_lstd(
         if not is_tested.any() or n_transitions == 0:
             continue
         test_row = training_data.test_row[is_tested]
-        chosen = rng.choice(n_transitions, min(N_CENTRES, n_transitions), replace=False)
-        centres = inputs.at(transitions.departed[chosen])
+        n_centres = min(N_OFFLINE_CENTRES, n_transitions)
+        centres = rng.choice(transitions.departed, n_centres, replace=False)
         candidates: list[Floats] = []
-        for width in WIDTHS:
-            rows = KernelRows(inputs, KernelFeatures(centres, width))
-            solver = LSTD(rows.features.n, len(interface.channels))
+        for width in OFFLINE_WIDTHS:
+            features = KernelRows(inputs, centres, width)
+            solver = LSTD(features.n, len(interface.channels))
             for block in blocks(n_transitions):
-                _add(solver, training_data, transitions.part(block), rows.at)
-            z = rows.at(test_row)
-            for ridge in KERNEL_RIDGES:
-                penalty = np.full(rows.features.n, ridge)
-                penalty[0] = 0.0
+                _add(solver, training_data, transitions.part(block), features)
+            z = features.at(test_row)
+            for ridge in OFFLINE_RIDGES:
+                penalty = features.penalty_of(ridge)
                 candidates.append(solver.predict(z, policy, penalty))
         returns = training_data.returns(policy.channel, policy.gamma, test_row)
         predictions[is_tested] = best_of(np.array(candidates), returns)
     return predictions
-
-
-class KernelInputs:
-    """Points of rows: readings over their standard deviations, without constant ones, and the last action."""
-
-    def __init__(self, training_data: TrainingData, n_actions: int) -> None:
-        self._observation = training_data.stream.rows["observation"]
-        self._last_action = last_actions(training_data)
-        self._n_actions = n_actions
-        learned = self._observation[training_data.does == LEARN]
-        deviation = learned.std(axis=0, dtype=np.float64)
-        self._varying = np.flatnonzero(deviation > 0.0)
-        self._deviation = deviation[self._varying]
-
-    def at(self, row: Integers) -> Floats:
-        """Return the points of k rows, (k,), shape (k, n_inputs)."""
-        readings = self._observation[row][:, self._varying] / self._deviation
-        was_taken = self._last_action[row][:, None] == np.arange(self._n_actions)
-        return np.hstack([readings, LAST_ACTION * was_taken])
-
-
-class KernelRows(NamedTuple):
-    """Kernel features of rows."""
-
-    inputs: KernelInputs
-    features: KernelFeatures
-
-    def at(self, row: Integers) -> Floats:
-        """Return the features of k rows, (k,), shape (k, features.n)."""
-        return self.features.at(self.inputs.at(row))
 
 
 def best_of(candidates: Floats, returns: Floats) -> Floats:
