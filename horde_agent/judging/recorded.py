@@ -162,7 +162,10 @@ def recorded_data(
         )
     channels = _seen_channels(interface)
     observation = rows["observation"][index]
-    is_unknown = is_last & np.isnan(observation[:, channels]).any(axis=1)
+    is_missing = np.isnan(observation[:, channels])
+    # A sensor that was missing before is no unknown state
+    is_new = is_missing[1:] & ~is_missing[:-1]
+    is_unknown = is_last & np.append(False, is_new.any(axis=1))
     # No estimate reads it, unless a value is asked for after a truncation, which is then refused
     observation[is_unknown] = rows["observation"][index[is_unknown] - 1]
     begins = np.append(True, is_last[:-1])

@@ -211,6 +211,10 @@ def test_a_policy_of_which_nothing_is_known_is_called_unknown(
 def test_a_value_after_truncations_needs_an_end_or_a_discount(tmp_path: Path) -> None:
     rows = stream([B, B, E, B, B, E], [Flag.GAP, 0, 0, Flag.GAP, 0, 0], [0, 1, 2, 0, 3, 4])
     assert recorded_data("rows", rows, HEADER).n_unknown_ends == 0
+    rows["observation"][:, 0] = np.nan  # a dead sensor, and not two unknown ends
+    recorded = recorded_data("rows", rows, HEADER)
+    assert recorded.n_unknown_ends == 0
+    assert np.isfinite(recorded.observations).all()
     columns = TOP + LED_HERE + 'convention = "observation"\n' + X
     with pytest.raises(BadInput, match="so a value after a truncation is infinite at gamma = 1"):
         evaluate(
