@@ -189,9 +189,13 @@ class Recorder:
         """Write another row in the place of the last one: after a kill, the recording has one of the two."""
         self.open_last()
         assert self._file is not None
-        data = sealed(self._encoded([tuple(row)]))
-        self._file.seek(-len(data), 2)
-        write_all(self._file, data)
+        record = self._encoded([tuple(row)])
+        if self._rows_of_part:
+            self._file.seek(-record.nbytes, 2)
+            write_all(self._file, sealed(record))
+        else:  # it is in a file of an older format, which is not written to
+            self._continue_after(self._n_written - 1)
+            self._put(record)
         _sync_data(self._file)
 
     def write(self, row: Row) -> None:

@@ -52,6 +52,7 @@ from tests.agent.commands import (
     summary_of,
 )
 from tests.agent.kills import FORKS
+from tests.agent.test_streams import COLUMNS, csv_lines, rows
 from tests.facts import states
 
 LIFE = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
@@ -110,6 +111,7 @@ READERS = {
     kinds.SNAPSHOT: snapshot_of_2,
     kinds.SETTINGS: head_of_2("first_seed", "seed"),
     kinds.QUESTIONS: head_of_2("families", "family"),
+    kinds.COLUMNS: head_of_2("channels", "channel"),
     kinds.LIVE: lambda content: content,
 }
 
@@ -140,7 +142,10 @@ def aged(run: Path) -> None:
     for file, now, then in (
         (folder.config, "\nseed =", "\nfirst_seed ="),
         (folder.question_file, "[[family]]", "[[families]]"),
+        (folder.columns, "[[channel]]", "[[channels]]"),
     ):
+        if not file.is_file():
+            continue
         content = file.read_text()
         assert now in content
         file.write_text(content.replace(now, then))
@@ -272,6 +277,30 @@ def test_a_life_of_older_formats_is_resumed_to_the_bit(
             kind.readers.pop()
     assert resumed == results(expected)
     assert versions == [1, 2]
+
+
+def test_a_run_on_data_of_older_formats_continues_with_further_rows_to_the_bit(
+    elsewhere: Path,
+) -> None:
+    """The last row of the first table is written again, in a new file, with the action that the second one has."""
+    lines = csv_lines(rows())
+    (elsewhere / "first.csv").write_text("\n".join(lines[:151]) + "\n")
+    (elsewhere / "second.csv").write_text("\n".join([lines[0], *lines[151:]]) + "\n")
+    (elsewhere / "columns.toml").write_text(COLUMNS)
+    assert horde("learn --data first.csv --columns columns.toml --horizon 8 --out now") == 0
+    copied(Path("now"), elsewhere / "old")
+    aged(Path("old"))
+    assert horde("resume now --data second.csv") == 0
+    write_second_formats()
+    try:
+        assert horde("resume old --data second.csv") == 0
+        continued = results(Path("old"))
+        files = record_files(Path("old/log/life.rec"))
+    finally:
+        for kind in READERS:
+            kind.readers.pop()
+    assert continued == results(Path("now"))
+    assert [first_line(file)["version"] for file in files] == [1, 2]
 
 
 # ---- versions and the page of the formats ---------------------------------------------------------------------------

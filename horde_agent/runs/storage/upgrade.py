@@ -84,7 +84,7 @@ def _losses(old: Iterable[StampedFile]) -> list[str]:
     losses: list[str] = []
     for file in old:
         losses += [reader.loses for reader in file.kind.readers[file.version - 1 :] if reader.loses]
-        if file.kind is kinds.QUESTIONS:
+        if file.kind in (kinds.QUESTIONS, kinds.COLUMNS):
             losses.append(_COMMENTS.format(name=file.path.name))
     return list(dict.fromkeys(losses))
 
