@@ -4,7 +4,7 @@
 
 The predictions are of the gallery's "what if": the mean reflectance ahead over half a second, if
 the robot went forward, and if it went backward. A Horde learns both from 20,000 steps of random
-driving; the picture shows the last 16 seconds.
+driving; the picture shows the last 24 seconds.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.animation import FuncAnimation, PillowWriter
+from PIL import Image, ImageSequence
 
 from horde_agent import GVF, Channel, ConstantAction, Horde, Interface, Life, StickyRandom
 from horde_agent.life.excursions import ExcursionConfig
 
 PICTURE = Path(__file__).resolve().parent / "images" / "life.gif"
 N_STEPS = 20_000
-N_SHOWN = 160
+N_SHOWN = 240
 STEPS_PER_FRAME = 2
+FRAMES_PER_S = 8
+N_COLOURS = 32
 PATH_STEPS = 50
 WINDOW_S = 8.0
 HALF_PEN_M = 1.0
@@ -70,6 +73,7 @@ def main() -> None:
     """Learn, then draw a frame for every other step."""
     poses, readings, predictions = live()
     time_s = PERIOD_S * np.arange(N_SHOWN)
+    first = round(WINDOW_S / PERIOD_S)  # the first frame has a whole window behind it
     figure, (pen, chart) = plt.subplots(
         1, 2, figsize=(8.0, 2.9), width_ratios=(1, 2.1), layout="constrained"
     )
@@ -90,7 +94,7 @@ def main() -> None:
     chart.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), fontsize=9)
 
     def draw(frame: int) -> None:
-        step = frame * STEPS_PER_FRAME
+        step = first + frame * STEPS_PER_FRAME
         shown = slice(0, step + 1)
         x, y, heading = poses[step]
         direction = np.array([np.cos(heading), np.sin(heading)])
@@ -101,11 +105,27 @@ def main() -> None:
         reading.set_data(time_s[shown], readings[shown])
         forward.set_data(time_s[shown], predictions[shown, 0])
         reverse.set_data(time_s[shown], predictions[shown, 1])
-        end_s = max(WINDOW_S, time_s[step])
-        chart.set_xlim(end_s - WINDOW_S, end_s)
+        chart.set_xlim(time_s[step] - WINDOW_S, time_s[step])
 
-    animation = FuncAnimation(figure, draw, frames=N_SHOWN // STEPS_PER_FRAME)
-    animation.save(PICTURE, writer=PillowWriter(fps=8), dpi=90)
+    animation = FuncAnimation(figure, draw, frames=(N_SHOWN - first) // STEPS_PER_FRAME)
+    animation.save(PICTURE, writer=PillowWriter(fps=FRAMES_PER_S), dpi=90)
+    reduce_colours()
+
+
+def reduce_colours() -> None:
+    """Write the picture again with one palette of few colours: half the size."""
+    with Image.open(PICTURE) as picture:
+        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(picture)]
+    palette = frames[len(frames) // 2].quantize(colors=N_COLOURS, dither=Image.Dither.NONE)
+    reduced = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    reduced[0].save(
+        PICTURE,
+        save_all=True,
+        append_images=reduced[1:],
+        duration=1_000 // FRAMES_PER_S,
+        loop=0,
+        optimize=True,
+    )
 
 
 if __name__ == "__main__":
