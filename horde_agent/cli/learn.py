@@ -54,7 +54,9 @@ from horde_agent.runs.sources.robot import RobotSource
 from horde_agent.runs.sources.streamed_rows import (
     ResumedStream,
     UnreadableRows,
+    followed_session,
     piped_session,
+    resumed_followed_session,
     resumed_piped_session,
     stream_table,
 )
@@ -95,10 +97,14 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     if is_run:
         prepare = replay_session
     elif config.backend == "data" and config.is_streamed:
+        prepare_stream = piped_session
         table = stream_table(config.columns)
+        if config.follow:
+            prepare_stream = followed_session
+            table = stream_table(config.columns, str(config.data))
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
             config = replace(config, questions="excursions")
-        prepare = partial(piped_session, table)
+        prepare = partial(prepare_stream, table)
     elif config.backend == "data":
         with user_errors():
             table = open_data(config)
@@ -165,6 +171,8 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
         )
     if has_stream:
         return partial(resumed_piped_session, ResumedStream(command.predictions, command.predict))
+    if config.follow and command.data is None:
+        return resumed_followed_session
     if config.backend == "data" and RunFolder(command.run).is_streamed:
         raise BadInput(
             f"the rows of {command.run} came from standard input: continue with further ones by --data -"

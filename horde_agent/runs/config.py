@@ -106,8 +106,10 @@ class LearnConfig:
         minari: Name of a Minari data set, as --data.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
-        predictions: Where to write the predictions at each row of standard input before the next one
-            is read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
+        follow: Go on with the rows that are written to the file of --data, CSV or a JSON object per
+            line, also after it was renamed and another one took its place.
+        predictions: Where to write the predictions at each row of a stream before the next one is
+            read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
         predict: Shell pattern of the names of the questions whose predictions are written.
         steps: Number of steps, of 100 ms with a robot, including excursions and drives.
         questions: What to predict: `excursions` (the paper's 795 questions), `policies` (1000
@@ -174,6 +176,7 @@ class LearnConfig:
     data: Annotated[Path | None, _shown("FILE", "(default: none)")] = None
     minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
+    follow: bool = False
     predictions: Annotated[str | None, _shown("FILE", "(default: none)")] = None
     predict: Annotated[str | None, _shown("PATTERN", "(default: all)")] = None
     steps: Annotated[int | None, _shown("N", "(default: 60000; replay, data: all)")] = None
@@ -268,7 +271,7 @@ class LearnConfig:
 
 def is_streamed(settings: Mapping[str, Any]) -> bool:
     """Return whether the rows of a run came one by one, by its settings, as in config.toml."""
-    return str(settings.get("data")) == str(STANDARD_INPUT)
+    return str(settings.get("data")) == str(STANDARD_INPUT) or bool(settings.get("follow"))
 
 
 def time_name(settings: Mapping[str, Any], period_s: float) -> str:
@@ -542,10 +545,10 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     for name, value in vars(config).items():
         text = f"--{name.replace('_', '-')} {os.fsencode(str(value))!r}"
         yield not _is_utf8(value), f"{text} is not UTF-8; choose another name"
+    yield from _rules_of_streams(config)
     yield from _rules_of_source(config)
     yield from _rules_of_body(config)
     yield from _rules_of_recorded_rows(config)
-    yield from _rules_of_streams(config)
     for name in _RANGES:
         refuse_out_of_range(name, getattr(config, name))
     with _naming_flags():
@@ -651,9 +654,13 @@ def _rules_of_streams(config: LearnConfig) -> Iterator[Rule]:
             value = getattr(config, name)
             yield (
                 value is not None,
-                f"--{name} {value} is for rows from standard input: horde learn -; omit it",
+                f"--{name} {value} is for a stream: horde learn -, or --follow; omit it",
             )
         return
+    yield (
+        config.follow and config.data in (None, STANDARD_INPUT),
+        "--follow needs --data FILE, a file that grows: standard input goes on by itself",
+    )
     yield (
         config.predict is not None and config.predictions is None,
         f"--predict {config.predict} needs --predictions, where to write them",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -735,3 +735,151 @@ def test_a_run_in_python_without_a_row_leaves_nothing(folder: Folder) -> None:
         with pytest.raises(BadInput):
             stream_run(questions=name, out="run").close()
         assert not Path("run").exists()
+
+
+# ---- files that grow -------------------------------------------------------------------------------------------------
+
+FOLLOW = (
+    "learn --data log.csv --follow --columns columns.toml --questions questions.toml --horizon 10"
+)
+
+
+def end_at(n_rows: int, run: str = "run") -> None:
+    """Send SIGTERM to this process when a run has recorded a number of rows."""
+    recorded = Path(run) / "log" / "life.rec"
+    while not recorded.exists() or len(read(recorded)) < n_rows:
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def follow(folder: Folder, words: str, n_rows: int, write: Callable[[], None]) -> None:
+    """Run a command that follows a file, while a thread writes it, until it has recorded a number of rows."""
+
+    def write_and_end() -> None:
+        write()
+        end_at(n_rows)
+
+    thread = threading.Thread(target=write_and_end, daemon=True)
+    thread.start()
+    assert folder.run(words) == 143
+    thread.join()
+
+
+def append(text: str, path: str = "log.csv") -> None:
+    with open(path, "a") as file:
+        file.write(text)
+
+
+def test_a_file_is_followed_while_it_grows_and_when_it_is_replaced(folder: Folder) -> None:
+    """Lines come in pieces; the file is renamed twice at once, the second time with its last line unended.
+
+    A follower of the name alone would lose what the first of the two had.
+    """
+    header, *lines = split(folder, 0)[1]
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+    append(f"{header}\n{lines[0][:5]}")
+
+    def write() -> None:
+        text = "\n".join(lines[:100])[5:]
+        for k in range(0, len(text), 500):
+            append(text[k : k + 500])
+            time.sleep(0.01)
+        append(f"\n{lines[100]}")
+        os.rename("log.csv", "log.csv.2")
+        append("\n".join([header, *lines[101:200]]), "log.csv.1")
+        append("\n".join([header, *lines[200:]]) + "\n")
+
+    follow(folder, f"{FOLLOW} --out run", 299, write)
+
+    same("run", "whole")
+
+
+def test_a_followed_file_is_resumed_behind_the_rows_that_were_learned_from(folder: Folder) -> None:
+    """Also when it was renamed meanwhile: three sessions are one."""
+    header, *lines = split(folder, 0)[1]
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+
+    append("\n".join([header, *lines[:100]]) + "\n")
+    follow(folder, f"{FOLLOW} --out run", 99, dict)
+    append("\n".join(lines[100:150]) + "\n")
+    os.rename("log.csv", "log.csv.1")
+    append("\n".join([header, *lines[150:200]]) + "\n")
+    follow(folder, "resume run", 199, dict)
+    append("\n".join(lines[200:]) + "\n")
+    follow(folder, "resume run", 299, dict)
+
+    same("run", "whole")
+
+
+def test_a_file_that_is_cut_is_read_from_its_beginning(folder: Folder) -> None:
+    """As by a rotation that copies it; of 40 rows, five are lost, so that the next one comes late."""
+    header, *lines = split(folder, 0, n=40)[1]
+    append("\n".join([header, *lines[:20]]) + "\n")
+
+    def write() -> None:
+        recorded = Path("run/log/life.rec")
+        while not recorded.exists() or len(read(recorded)) < 19:
+            time.sleep(0.02)
+        Path("log.csv").write_text("\n".join([header, *lines[25:30]]) + "\n")
+        time.sleep(0.5)
+        append("\n".join(lines[30:]) + "\n")
+
+    follow(folder, f"{FOLLOW} --out run", 34, write)
+
+    assert summary_of("run")["learning_steps"] == 19 + 14
+    assert summary_of("run")["gaps"] == 1
+
+
+def test_what_cannot_be_followed_is_refused_in_a_sentence(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    header, *lines = split(folder, 0)[1]
+    for words, why in (
+        (f"{FOLLOW} --out run", "log.csv does not exist"),
+        (FOLLOW.replace("log.csv", ".") + " --out run", "and . is none"),
+        (FOLLOW.replace("--data log.csv", "") + " --out run", "needs --data FILE"),
+        (FOLLOW.replace("log.csv", "-") + " --out run", "needs --data FILE"),
+    ):
+        assert folder.run(words) == 2
+        assert why in capfd.readouterr().err
+        assert not Path("run").exists()
+    append("\n".join([header, *lines[:100]]) + "\n")
+    follow(folder, f"{FOLLOW} --out run", 99, dict)
+    Path("log.csv").write_text("\n".join([header, *lines[100:]]) + "\n")
+    assert folder.run("resume run") == 2
+    assert "is gone" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_no_kill_loses_or_repeats_a_row_of_a_followed_file(folder: Folder) -> None:
+    """50 kills at random moments, while the file grows and is renamed: rows, tests and weights of the whole table."""
+    header, *lines = split(folder, 0, n=3_001)[1]
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+    rng = np.random.default_rng(0)
+    append(f"{header}\n")
+    for k in range(50):
+        command = f"{FOLLOW} --snapshot-every 0.2s --out run"
+        if Path("run/log/life.rec").exists():
+            command = "resume run"
+        n_before = rows_of(Path("run"))
+        process = FORKS.Process(target=run_command, args=(command.split(), Path("messages")))
+        process.start()
+        text = "\n".join(lines[60 * k : 60 * (k + 1)]) + "\n"
+        cut = int(rng.integers(len(text)))
+        append(text[:cut])
+        if rng.random() < 0.8:
+            while rows_of(Path("run")) <= n_before and process.is_alive():
+                time.sleep(0.01)
+        append(text[cut:])
+        if k % 9 == 8:
+            os.rename("log.csv", f"log.csv.{k}")
+            append(f"{header}\n")
+        process.join(rng.uniform(0.0, 0.3))
+        assert process.is_alive(), Path("messages").read_text()
+        process.kill()
+        process.join()
+
+    follow(folder, "resume run", 3_000, lambda: append("\n".join(lines[3_000:]) + "\n"))
+
+    same("run", "whole")
+    assert len(list(Path().glob("log.csv.*"))) == 5

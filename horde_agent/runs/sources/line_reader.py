@@ -21,11 +21,36 @@ class Line(NamedTuple):
         data: Its bytes, without the end of the line.
         silent_s: Time in seconds for which the pipe was empty before it.
         is_cut: Whether it is longer than `MOST_BYTES`.
+        begins_file: Whether it is the first line of another file.
+        follows_loss: Whether lines before it may be lost.
     """
 
     data: bytes
     silent_s: float = 0.0
     is_cut: bool = False
+    begins_file: bool = False
+    follows_loss: bool = False
+
+
+class Lines(Protocol):
+    """Lines of another program, in their order.
+
+    Attributes:
+        fault: The error of the system that ended them; None without one.
+        blocked_s: Total time in seconds in which lines waited, because none was taken.
+    """
+
+    fault: OSError | None
+    blocked_s: float
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each line when it is there, until the end or `stop`; once."""
+
+    def stop(self) -> None:
+        """End the lines; safe in a signal handler."""
+
+    def close(self) -> None:
+        """Close what they are read from."""
 
 
 class Pipe(Protocol):
@@ -65,6 +90,9 @@ class LineReader:
     def stop(self) -> None:
         """End the lines after those that were read; safe in a signal handler."""
         self._pieces.put(_Piece(None))
+
+    def close(self) -> None:
+        """Leave the pipe open: another has opened it."""
 
     def __iter__(self) -> Iterator[Line]:
         """Yield each line when it has come, until the end of the pipe or `stop`; once."""

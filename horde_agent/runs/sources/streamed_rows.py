@@ -6,6 +6,7 @@ one is read; its action counts from then on (`formats.arrivals`).
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -25,13 +26,14 @@ from horde_agent.formats.tables import Position, RowBefore, Table
 from horde_agent.life.counts import Durations
 from horde_agent.life.learner import rows_of
 from horde_agent.life.observers import Progress
-from horde_agent.record import Phase, Recorder, Row, Stream
+from horde_agent.record import Phase, Recorder, Row, Stream, header_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
-from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Pipe
+from horde_agent.runs.sources.followed_file import FollowedFile, Place
+from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Lines, Pipe
 from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.recorded_rows import take_counted
 from horde_agent.runs.storage.event_log import STREAMED
@@ -181,12 +183,16 @@ class StreamedRows(Source):
                 "row": resumed.n_rows,
                 "number": resumed.number,
             }
-        folder.events.append(event)
+        folder.events.append({**event, **self._beginning()})
         if not folder.is_streamed:
             event = {"step": self.learner.steps, "event": STREAMED, "row": self.recorder.n_rows}
             folder.events.append(event, is_needed=True)
         self.recorder.open_last()
         self._snapshot_writer.start()
+
+    def _beginning(self) -> dict[str, Any]:
+        """Return further facts about the place of the first row, in JSON types."""
+        return {}
 
     def take(self, chunk: Chunk, *, is_late: bool = False) -> Row | None:
         """Learn from the transition to a row, given its cells, each of shape (1,).
@@ -342,41 +348,41 @@ def _are_ends(rows: Stream) -> bool:
     return bool((rows.rows["phase"] == Phase.END).all())
 
 
-class PipedRows(StreamedRows):
-    """Rows that a program writes to this one, a line each.
+class LineRows(StreamedRows):
+    """Rows that another program writes, a line each, and which are answered.
 
     Args:
         run, table, resumed: As of `StreamedRows`.
-        pipe: Where the lines come from.
+        lines: Where they are read from.
     """
 
-    def __init__(self, run: Run, table: Table, pipe: Pipe, resumed: Resumption = NEW) -> None:
+    def __init__(self, run: Run, table: Table, lines: Lines, resumed: Resumption = NEW) -> None:
+        self._lines = lines
+        self._parser = LineParser(table.columns, table.where)
         self._predictions: PredictionWriter | None = None
         target = run.config.predictions
         if target is not None:
             self._predictions = PredictionWriter(target, run.horde.names, run.config.predict)
         super().__init__(run, table, resumed)
-        self._parser = LineParser(table.columns, table.where)
-        self._reader = LineReader(pipe)
         self._is_timed = table.columns.times.time is not None
         self._longest_silence_s = longest_silence_s(table.columns)
         self._silent_s = 0.0
 
     def learn(self, progress: Progress) -> None:
-        """Learn from each row when it comes, until the end of the pipe or a request to stop."""
+        """Learn from each row when it comes, until the last one or a request to stop."""
         self._progress = progress
         has_said_waiting = False
-        for line in self._reader:
+        for line in self._lines:
             self._take_line(line)
             if self.session.stopped_by is not None or self._has_all_steps:
                 break
-            if not has_said_waiting and self._reader.blocked_s > _WAITING_S:
+            if not has_said_waiting and self._lines.blocked_s > _WAITING_S:
                 has_said_waiting = True
                 self.session.say(
                     f"{self._where} has rows faster than they are learned from: they wait, and none is lost"
                 )
-        if self._reader.fault is not None:
-            raise self._reader.fault
+        if self._lines.fault is not None:
+            raise self._lines.fault
         self.end()
 
     @property
@@ -387,9 +393,15 @@ class PipedRows(StreamedRows):
         """Learn from a line, and write the predictions at its row, or why there are none."""
         began = time.perf_counter()
         self._silent_s += line.silent_s
+        if line.begins_file:
+            self._parser.begin_file()
+        if line.follows_loss:
+            self._silent_s = math.inf
         try:
             chunk = self._chunk(line)
-        except UnfitHeader:
+        except UnfitHeader as error:
+            if self.n_rows:
+                raise UnreadableRows(f"{error}.") from None
             raise
         except BadInput as error:
             self.rows.skip()
@@ -406,7 +418,7 @@ class PipedRows(StreamedRows):
             self._leave_out(error, line)
             return
         self._silent_s = 0.0
-        if self._predictions is not None:
+        if self._predictions is not None and not self.recorder.is_redoing:
             if row is None:
                 self._predictions.write_fault(f"row {self.rows.n_read:,} was dropped")
             else:
@@ -428,12 +440,49 @@ class PipedRows(StreamedRows):
 
     def stop(self) -> None:
         """End after the current row, also while none comes."""
-        self._reader.stop()
+        self._lines.stop()
 
     def close(self) -> None:
-        """Close the target of the predictions."""
+        """Close the target of the predictions, and the file of the rows."""
+        self._lines.close()
         if self._predictions is not None:
             self._predictions.close()
+
+
+class FollowedRows(LineRows):
+    """Rows that are written to a file, which a resumed run reads again from a snapshot on.
+
+    Args:
+        run, table, resumed: As of `StreamedRows`.
+        lines: The file.
+    """
+
+    def __init__(
+        self, run: Run, table: Table, lines: FollowedFile, resumed: Resumption = NEW
+    ) -> None:
+        self._file = lines
+        super().__init__(run, table, lines, resumed)
+
+    def _continued_recorder(self, resumed: Resumption) -> Recorder:
+        """Restore the snapshot; the rows recorded since come again, and are compared."""
+        life = self.run.folder.life
+        self.learner.resume(resumed, self.run.folder.excursions)
+        if resumed.source is not None:
+            self.rows.continue_at(Position.of_state(resumed.source["rows"]))
+            self._parser.restore(resumed.source["parser"])
+        self.n_rows = resumed.n_rows
+        return Recorder.resume(life, resumed.n_rows, is_redone=True)
+
+    def _state(self) -> dict[str, Any]:
+        place = self._file.place(is_behind=self._is_ended)
+        return {
+            **super()._state(),
+            "parser": self._parser.state(),
+            "place": place._asdict(),
+        }
+
+    def _beginning(self) -> dict[str, Any]:
+        return {"place": self._file.place(is_behind=True)._asdict()}
 
 
 class ResumedStream(NamedTuple):
@@ -447,16 +496,16 @@ class ResumedStream(NamedTuple):
     predict: str | None
 
 
-def stream_table(columns: Path | None) -> Table:
-    """Return a table without rows that describes those of standard input; raise BadInput if it describes too little."""
+def stream_table(columns: Path | None, where: str = _STANDARD_INPUT) -> Table:
+    """Return a table without rows that describes those of a stream; raise BadInput if it describes too little."""
     if columns is None:
         raise BadInput(
-            "horde learn - needs --columns FILE.toml, which describes the rows: `horde columns` on a table of such "
+            "a stream needs --columns FILE.toml, which describes the rows: `horde columns` on a table of such "
             "rows writes one"
         )
     described = Columns.read(columns)
     refuse_open(described)
-    return Table(lambda: (), described, _STANDARD_INPUT)
+    return Table(lambda: (), described, where)
 
 
 def piped_session(
@@ -466,7 +515,7 @@ def piped_session(
     run = make_run(HeaderEnv(table.header), config, folder)
     folder.write_columns(table.columns.to_toml())
     run.end_live_page()
-    return Session(PipedRows(run, table, _standard_input()), console, signals)
+    return Session(LineRows(run, table, LineReader(_standard_input())), console, signals)
 
 
 def resumed_piped_session(
@@ -480,7 +529,7 @@ def resumed_piped_session(
     config = replace(config, predictions=command.predictions, predict=command.predict)
     continued = continued_run(folder, config, _STANDARD_INPUT)
     run = continued.run
-    source = PipedRows(run, continued.table, _standard_input(), continued.resumed)
+    source = LineRows(run, continued.table, LineReader(_standard_input()), continued.resumed)
     for note in (*continued.resumed.notes, f"resumed at row {source.recorder.n_rows:,}"):
         console.print(note, highlight=False, soft_wrap=True)
     run.end_live_page()
@@ -522,7 +571,7 @@ def continued_run(
         )
     remove_unfinished(folder)
     resumed = resumption(folder)
-    run = open_run(folder, own=own)
+    run = open_run(folder, header_of(folder.life), own=own)
     run.config = replace(
         run.config,
         steps=config.steps,
@@ -530,6 +579,39 @@ def continued_run(
         predict=config.predict,
     )
     return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
+
+
+def followed_session(
+    table: Table, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Session:
+    """Return a session that learns from the rows of a file while it grows."""
+    file = FollowedFile(Path(str(config.data)))
+    run = make_run(HeaderEnv(table.header), config, folder)
+    folder.write_columns(table.columns.to_toml())
+    run.end_live_page()
+    return Session(FollowedRows(run, table, file), console, signals)
+
+
+def resumed_followed_session(
+    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+) -> Session:
+    """Return a session that continues to follow a file behind the rows that were learned from.
+
+    Raises:
+        BadInput: If the file at which its snapshot was taken is gone.
+    """
+    path = Path(str(config.data))
+    continued = continued_run(folder, config, str(path))
+    source = continued.resumed.source or folder.events.read().first("began")
+    place: Place | None = None
+    if source is not None:  # None after a kill before the first row
+        place = Place(**source["place"])
+    file = FollowedFile(path, place)
+    rows = FollowedRows(continued.run, continued.table, file, continued.resumed)
+    for note in (*continued.resumed.notes, f"resumed at row {continued.resumed.n_rows:,}"):
+        console.print(note, highlight=False, soft_wrap=True)
+    continued.run.end_live_page()
+    return Session(rows, console, signals)
 
 
 def _standard_input() -> Pipe:

@@ -80,6 +80,13 @@ class RecordedEvents(NamedTuple):
         """
         return 1 in self.damaged or any(event.get("event") == IMPORTED for event in self.events)
 
+    def first(self, kind: str) -> dict[str, Any] | None:
+        """Return the first event of a kind; None without one."""
+        events = [event for event in self.events if event.get("event") == kind]
+        if events:
+            return events[0]
+        return None
+
     @property
     def imported(self) -> dict[str, Any] | None:
         """The last event about imported rows; None without one."""

@@ -1,0 +1,204 @@
+"""Lines of a file that grows, and that is renamed when another one takes its place."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from horde_agent.refusals import BadInput
+from horde_agent.runs.sources.line_reader import MOST_BYTES, Line
+
+_POLL_S = 0.2
+_PIECE_BYTES = 1 << 16
+_DIGEST_BYTES = 4096
+_PACKED = (".gz", ".bz2", ".xz", ".zst")
+
+
+class Place(NamedTuple):
+    """A place in a file, which is found again after the file was renamed.
+
+    Attributes:
+        inode: Its number in the file system.
+        offset: Number of bytes before the place.
+        digest: SHA-256 of its first bytes up to the place, at most 4,096.
+    """
+
+    inode: int
+    offset: int = 0
+    digest: str = ""
+
+    def is_in(self, file: Path) -> bool:
+        """Return whether a file has this place."""
+        try:
+            with file.open("rb") as opened:
+                status = os.fstat(opened.fileno())
+                if not self.offset:
+                    return status.st_ino == self.inode
+                head = opened.read(min(self.offset, _DIGEST_BYTES))
+                return status.st_size >= self.offset and _digest(head) == self.digest
+        except OSError:
+            return False
+
+
+class FollowedFile:
+    """Reads the lines of a file as they are written, and then those of the file that replaces it.
+
+    Args:
+        path: The file.
+        place: Where to begin; at the file's beginning when None.
+
+    Attributes:
+        fault, blocked_s: As of `Lines`: a file has none, and lines wait in it.
+
+    Raises:
+        BadInput: If it is no file, or the place is in no file there.
+    """
+
+    def __init__(self, path: Path, place: Place | None = None) -> None:
+        if not path.is_file():
+            problem = "does not exist"
+            if path.exists():
+                problem = "is none"
+            raise BadInput(f"--follow needs a file that grows, and {path} {problem}")
+        self._path = path
+        self._is_stopped = threading.Event()
+        self._file = self._opened(place)
+        self._start = self._end = self._file.tell()
+        self._begins_file = False
+        self._follows_loss = False
+        self.fault: OSError | None = None
+        self.blocked_s = 0.0
+
+    def _opened(self, place: Place | None) -> FileIO:
+        """Return the file of a place, at the place."""
+        if place is None:
+            return self._path.open("rb", buffering=0)
+        for file in self._series():
+            if place.is_in(file):
+                opened = file.open("rb", buffering=0)
+                opened.seek(place.offset)
+                return opened
+        raise BadInput(
+            f"the file that was read up to byte {place.offset:,} is gone, as {self._path} or as one that it was "
+            f"renamed to, so rows after that place are lost: start a new run"
+        )
+
+    def _series(self) -> list[Path]:
+        """Return the files that the path was renamed to, the oldest first, and the path."""
+        renamed: list[tuple[int, Path]] = []
+        for file in self._path.parent.glob(f"{glob.escape(self._path.name)}?*"):
+            with suppress(OSError):  # renamed again
+                if file.is_file() and file.suffix not in _PACKED:
+                    renamed.append((file.stat().st_mtime_ns, file))
+        return [file for _, file in sorted(renamed)] + [self._path]
+
+    def stop(self) -> None:
+        """End the lines; safe in a signal handler."""
+        self._is_stopped.set()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def place(self, *, is_behind: bool) -> Place:
+        """Return the place before the newest line, or behind it."""
+        offset = self._start
+        if is_behind:
+            offset = self._end
+        position = self._file.tell()
+        self._file.seek(0)
+        head = self._file.read(min(offset, _DIGEST_BYTES)) or b""
+        self._file.seek(position)
+        digest = ""
+        if head:
+            digest = _digest(head)
+        return Place(os.fstat(self._file.fileno()).st_ino, offset, digest)
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each line once it ends, until `stop`."""
+        unfinished = bytearray()
+        is_cut = False
+        while not self._is_stopped.is_set():
+            piece = self._next_piece(has_unfinished=bool(unfinished))
+            if piece is None:
+                unfinished.clear()
+                continue
+            behind = self._file.tell() - len(piece)
+            *lines, last_part = piece.split(b"\n")
+            for line in lines:
+                behind += len(line) + 1
+                self._start = self._end
+                self._end = behind
+                yield Line(
+                    bytes(unfinished + line).removesuffix(b"\r"),
+                    is_cut=is_cut,
+                    begins_file=self._begins_file,
+                    follows_loss=self._follows_loss,
+                )
+                self._begins_file = False
+                self._follows_loss = False
+                unfinished.clear()
+                is_cut = False
+                if self._is_stopped.is_set():
+                    return
+            if not is_cut:
+                unfinished += last_part
+                is_cut = len(unfinished) > MOST_BYTES
+
+    def _next_piece(self, *, has_unfinished: bool) -> bytes | None:
+        """Return the bytes that were written since, empty after a wait; None if another file began.
+
+        A line without an end is whole when its file was replaced.
+        """
+        file = self._file
+        # First: what is written before a file is replaced, is there then
+        is_replaced = self._is_replaced()
+        piece = file.read(_PIECE_BYTES) or b""
+        if piece:
+            return piece
+        if is_replaced:
+            if has_unfinished:
+                return b"\n"
+            self._begin(self._next_file().open("rb", buffering=0))
+            return None
+        if os.fstat(file.fileno()).st_size < file.tell():
+            self._begin(self._path.open("rb", buffering=0))
+            self._follows_loss = True
+            return None
+        self._is_stopped.wait(_POLL_S)
+        return b""
+
+    def _is_replaced(self) -> bool:
+        """Return whether another file has the path."""
+        try:
+            return self._path.stat().st_ino != os.fstat(self._file.fileno()).st_ino
+        except OSError:  # renamed, and the next one is not there yet
+            return False
+
+    def _next_file(self) -> Path:
+        """Return the file that replaced the present one, which may be renamed, too."""
+        present = Place(os.fstat(self._file.fileno()).st_ino)
+        series = self._series()
+        for file, following in pairwise(series):
+            if present.is_in(file):
+                return following
+        return self._path
+
+    def _begin(self, file: FileIO) -> None:
+        self._file.close()
+        self._file = file
+        self._start = 0
+        self._end = 0
+        self._begins_file = True
+
+
+def _digest(head: bytes) -> str:
+    return hashlib.sha256(head).hexdigest()
