@@ -18,6 +18,7 @@ from horde_agent import (
     Horde,
     Interface,
     StickyRandom,
+    StreamRun,
     cli,
     learn_from,
 )
@@ -387,6 +388,23 @@ def test_a_sentinel_and_an_empty_cell_are_missing_and_other_texts_are_refused(
     table.write_text("x,y\n0.5,0.5\n0.5,broken\n")
     with pytest.raises(BadInput, match="row 2, column 'y': 'broken' must be a finite number"):
         list(table_file(table).open_as(table, described))
+
+
+def test_a_row_in_python_may_lack_a_reading(tmp_path: Path) -> None:
+    """Of 20 rows of 1 s the last five lack y: the question about it skips five of 19 transitions."""
+    questions = [GVF(name, Behaviour(), Channel(name), 0.5) for name in ("x", "y")]
+    ranges = [[0.0, 1.0], [0.0, 1.0]]
+    out = tmp_path / "run"
+    with StreamRun(["x", "y"], ranges, questions=questions, has_times=False, out=out) as learner:
+        for t in range(20):
+            y = 0.5
+            if t >= 15:
+                y = NAN
+            predictions = learner.row([t % 2, y])
+        assert np.isfinite(predictions).all()
+        assert learner.horde.n_skipped.tolist() == [0, 5]
+    details = json.loads((out / "details.json").read_text())
+    assert details["missing"] == [{"channel": "y", "missing_s": 5.0, "since_step": 15}]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "mcap", "lerobot", "minari"])

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from horde_agent.formats.arrivals import refuse_open
-from horde_agent.formats.columns import OBSERVATION, Columns
+from horde_agent.formats.columns import MISSING_READING, OBSERVATION, Columns
 from horde_agent.formats.lines import cells_of_mapping, one_row
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
@@ -59,7 +59,8 @@ class StreamRun:
             follows a gap. Else one that is given after 1.5 periods, and at least a second, does.
         period_s: Time between two rows in seconds.
         tile_layout: TOML text of the tiles; a default when None.
-        missing: "error", or "gap" to drop rows without a number.
+        missing: What a row is in which a reading is NaN: "reading", a row without that reading; "gap", no
+            row; "error", refused.
         columns: TOML file that describes the rows, as for `horde learn -`, instead of the arguments
             above but `questions`: an observation is then a mapping with everything by column.
         out: New folder for the results; the next free runs/data-N when None.
@@ -96,7 +97,7 @@ class StreamRun:
         has_times: bool = True,
         period_s: float = 1.0,
         tile_layout: str | None = None,
-        missing: str = "error",
+        missing: str = MISSING_READING,
         columns: str | Path | None = None,
         out: str | Path | None = None,
         clock: Callable[[], float] = time.monotonic,

@@ -321,7 +321,11 @@ class StreamedRows(Source):
             steps=steps,
             end=reason,
             robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
-            details={"n_unreadable": self.n_unreadable, "notes": self._notes()},
+            details={
+                "n_unreadable": self.n_unreadable,
+                "missing": [one._asdict() for one in self.student.missing_readings()],
+                "notes": self._notes(),
+            },
             fault=fault,
             samples=self.learner.sampler.samples,
             cycle_s=self.cycle_s,
