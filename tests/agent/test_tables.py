@@ -440,6 +440,24 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     assert score.n_scored.tolist() == [20] * 3
 
 
+@pytest.mark.parametrize("size", [7, 1000])
+def test_rows_near_a_missing_reading_are_not_scored_for_its_channel_alone(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a gap: of channel 1, row 80 itself and the five rows before it lack the terms that gamma .5 needs."""
+    monkeypatch.setattr(log_nexting, "MOST_ROWS", size)
+    horde: Any = SpyHorde(nexting(FACE, (0.5,)))
+    horde.predict = lambda *_: np.zeros(3)
+    stream = stream_of([1.0] * 100, {0: Flag.NONE})
+    stream.rows["observation"][[30, 80], 1] = np.nan
+    score = learn_and_score(stream, StreamLearner(horde, FACE), passes=1)
+    assert len(horde.learned) == 69
+    assert score.n_scored.tolist() == [25, 25 - 6, 25]
+    near_an_end = [*range(75, 81), *range(95, 100)]
+    assert score.shown[1][:, 0].tolist() == [k - 70 for k in range(70, 99) if k not in near_an_end]
+    assert np.isfinite(score.nmsre_of_persistence[1])
+
+
 def test_the_score_is_the_squared_error_over_the_variance_of_the_returns() -> None:
     """At gamma 0 the return is the next reading. Held out: 15 readings of 1 and 13 of 0; a row before a gap counts not.
 
