@@ -191,7 +191,10 @@ class ExcursionTable:
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return the number of written records, and those that are in no file."""
+        """Return the number of written records, and those that are in no file, as bytes of the present format.
+
+        A reader of snapshots of an earlier format reads them as excursions of that time.
+        """
         waiting = np.frombuffer(
             b"".join(record.tobytes() for record in self._waiting), dtype=np.uint8
         )

@@ -391,7 +391,16 @@ NEWER: dict[str, Callable[[Path], None]] = {
     "questions.toml": newer_table,
     "checkpoint/000000000300/manifest.json": newer_manifest,
 }
-COMMANDS = ("doctor", "report", "export", "upgrade", "features", "resume --steps 400")
+COMMANDS = (
+    "doctor",
+    "report",
+    "export",
+    "upgrade",
+    "features",
+    "watch",
+    "evaluate --policy uniform",
+    "resume --steps 400",
+)
 
 
 @pytest.mark.parametrize(
