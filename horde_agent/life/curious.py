@@ -64,6 +64,8 @@ NO_OPTION = -1
 
 _BETA0 = 0.005  # step size of the UDE's trace, over 200 steps with rho > 0
 _SMALLEST_DEVIATION = 1e-6  # as in `learning.rupee.UDE`
+_LONGEST = 262_144.0
+"""Steps that means and deviations reach back, about: what changes is noticed in the same time at any age."""
 _LOOK_EVERY = 100  # learning steps between two looks at the predictions of remembered states
 _N_REMEMBERED = 16  # states
 _CHANGE_SHARE = 0.1  # weight of the latest look in the mean change
@@ -183,7 +185,7 @@ class OptionDrive(LifeHooks):
         self._add_errors()
         if self.kind == "variance":
             self._here = np.maximum(self._horde.predictions, 0.0)
-            self._elsewhere += (self._here - self._elsewhere) / np.maximum(self._n_learned, 1)
+            self._elsewhere += (self._here - self._elsewhere) / min(max(n_learned, 1), _LONGEST)
         tiles = event.life.robot_stream.tiles
         if self.kind == "change" and n_learned % _LOOK_EVERY == 0 and tiles is not None:
             self._look(tiles, event.life.robot_stream.observation.astype(np.float64))
@@ -198,6 +200,9 @@ class OptionDrive(LifeHooks):
         deviation = np.where(is_updated, error - self._mean, 0.0)
         self._mean += deviation / np.maximum(self._n, 1.0)
         self._square += deviation * (error - self._mean)
+        is_long = self._n > _LONGEST
+        self._n[is_long] *= 0.5
+        self._square[is_long] *= 0.5
         # `learning.rupee.UnbiasedTrace`, for each demon
         self._trace_weight += is_updated * _BETA0 * (1.0 - self._trace_weight)
         step_size = is_updated * _BETA0 / np.maximum(self._trace_weight, _BETA0)

@@ -190,6 +190,24 @@ def test_what_changed_attracts_by_ude_until_it_is_learned() -> None:
     np.testing.assert_allclose(np.mean(probabilities, axis=0), 0.5, atol=0.15)
 
 
+@pytest.mark.parametrize(("n_before", "drive"), [(1e5, 0.0), (1e9, 0.1)])
+def test_noise_that_grew_attracts_nothing_for_long_at_any_age(
+    n_before: float, drive: float
+) -> None:
+    """A hundred times as large since 4,000 steps; with the deviation of all 10^9 steps the drive would stay 1."""
+    stream = Stream([LEFT, RIGHT], "ude")
+    stream.learn([1.0, 1.0])
+    older = {"_n": np.full(2, n_before), "_square": np.full(2, n_before)}
+    stream.drive.restore(stream.drive.state() | older)
+    rng = np.random.default_rng(0)
+    drives = []
+    for step in range(4_000):
+        stream.learn(100.0 * rng.normal(size=2))
+        if step >= 3_000:
+            drives.append(stream.drive.of_demons())
+    assert np.mean(drives) == pytest.approx(drive, abs=0.1)
+
+
 def test_what_is_not_followed_is_not_forgotten() -> None:
     stream = Stream([LEFT, RIGHT], "ude")
     rng = np.random.default_rng(0)
