@@ -412,16 +412,16 @@ EDGE = 1e-9
 def scale_to_unit(values: Floats, low: Floats, span: Floats, out: Any) -> int:
     """Write (values - low) / span into `out`, float32, clipped to [0, 1]; return how many readings were clipped.
 
-    All arrays have shape (n,). A reading that is not finite counts as clipped and becomes 0. Six
-    passes of NumPy would take a tenth of a step.
+    All arrays have shape (n,). A reading that is not finite is missing, NaN. Six passes of NumPy would
+    take a tenth of a step.
     """
     n_clipped = 0
     for i in range(values.shape[0]):
         share = (values[i] - low[i]) / span[i]
         if not math.isfinite(share):
-            n_clipped += 1
-            share = 0.0
-        elif share < -EDGE or share > 1.0 + EDGE:
+            out[i] = math.nan
+            continue
+        if share < -EDGE or share > 1.0 + EDGE:
             n_clipped += 1
         out[i] = min(max(share, 0.0), 1.0)
     return n_clipped

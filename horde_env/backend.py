@@ -52,7 +52,7 @@ class Frame:
 
     Attributes:
         values: All channels of the observation in SI units, shape (n_channels,), in the order of
-            RobotSpec.
+            RobotSpec; NaN for one that the body's own checks call invalid, which is then missing.
         t: Robot time at which the frame was sampled, in seconds.
         sensor_age_s: Age of the newest packet when it was used, in seconds; 0 in the simulator.
         crc_errors: Packets rejected for a wrong checksum during the period.

@@ -210,7 +210,7 @@ class RobotSpec:
 
         Returns:
             The observation, float32 of shape (n_channels,), and the number of readings that had to
-            be clipped. A reading that is not finite counts as clipped and becomes 0.
+            be clipped. A reading that is not finite is missing, NaN.
         """
         if self._to_unit is None:  # imported here, because a robot's description needs no compiler
             from horde_env._jit import scale_to_unit

@@ -41,14 +41,23 @@ def test_an_ulp_beyond_the_range_is_no_clip_and_stays_in_the_box() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wild", "share"), [(np.inf, 0.0), (-np.inf, 0.0), (np.nan, 0.0), (99.0, 1.0), (-99.0, 0.0)]
+    ("wild", "share", "n_clipped"),
+    [
+        (np.inf, np.nan, 0),
+        (-np.inf, np.nan, 0),
+        (np.nan, np.nan, 0),
+        (99.0, 1.0, 1),
+        (-99.0, 0.0, 1),
+    ],
 )
-def test_a_wild_reading_counts_once_and_spoils_no_other(wild: float, share: float) -> None:
+def test_a_wild_reading_is_clipped_or_missing_and_spoils_no_other(
+    wild: float, share: float, n_clipped: int
+) -> None:
     values = 0.5 * (SPEC.low + SPEC.high)
     values[23] = wild
     observation, clipped = SPEC.scale(values)
-    assert clipped == 1
-    assert observation[23] == share
+    assert clipped == n_clipped
+    np.testing.assert_equal(observation[23], np.float32(share))
     np.testing.assert_allclose(np.delete(observation, 23), 0.5)
 
 
