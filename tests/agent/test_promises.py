@@ -494,15 +494,23 @@ def test_an_upgrade_that_cannot_be_done_changes_nothing(
     assert [path.name for path in elsewhere.iterdir()] == ["run"]
 
 
-def test_a_damaged_row_stays_damaged_in_the_new_format(
-    old: Path, tmp_path: Path, second_formats: None
+def test_what_is_damaged_stays_damaged_in_the_new_format(
+    old: Path, tmp_path: Path, second_formats: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A row has no CRC-32 that is right, and a snapshot, which is not read, has the former format."""
     run = copied(old, tmp_path / "run")
+    earlier, newest = sorted(snapshots.found(run / "checkpoint"))
+    flip(earlier / "small.bin", 7)
     file = run / "log/life.rec"
     flip(file, first_line(file)["offset"] + 5)
     assert horde(f"upgrade {run}") == 0
     segment = read_segment(file, kinds.LIFE)
     assert np.flatnonzero(~segment.is_sound).tolist() == [0]
+    out, err = capsys.readouterr()
+    assert states(err, f"{earlier}/small.bin is damaged", "it stays as it is")
+    assert f"upgraded checkpoint/{newest.name}/manifest.json" in out
+    assert earlier.name not in out
+    assert snapshots.read_manifest(earlier)["version"] == 1
 
 
 def upgrade_again(run: str) -> None:

@@ -72,11 +72,13 @@ def upgrade(run: Path, say: Say) -> list[str]:
             _refuse_without_exchange(stage, run)
             new = stage / "new"
             shutil.copytree(target, new, symlinks=True, copy_function=_linked)
-            _write_files(new, target, old, say)
+            written = _write_files(
+                new, target, old, lambda sentence: say(sentence.replace(str(new), str(run)))
+            )
             sync_files(new)
             _exchange(new, target)
             sync_folder(target.parent)
-    return [str(file.path.relative_to(target)) for file in old]
+    return [str(path.relative_to(new)) for path in written]
 
 
 def _losses(old: Iterable[StampedFile]) -> list[str]:
@@ -99,8 +101,9 @@ def _linked(source: str, place: str) -> None:
 # ---- the new files ---------------------------------------------------------------------------------------------------
 
 
-def _write_files(new: Path, target: Path, old: Sequence[StampedFile], say: Say) -> None:
-    """Replace links to older files in a new folder by files in the present format."""
+def _write_files(new: Path, target: Path, old: Sequence[StampedFile], say: Say) -> list[Path]:
+    """Replace links to older files in a new folder by files in the present format, and return these."""
+    written: list[Path] = []
     digests: dict[str, str] = {}
     for file in old:
         place = new / file.path.relative_to(target)
@@ -116,6 +119,7 @@ def _write_files(new: Path, target: Path, old: Sequence[StampedFile], say: Say) 
         else:
             continue
         _replace(place, content)
+        written.append(place)
         if place.suffix == ".toml":
             digests[place.name] = hashlib.sha256(place.read_bytes()).hexdigest()
     _write_sums(RunFolder(new), digests)
@@ -123,8 +127,10 @@ def _write_files(new: Path, target: Path, old: Sequence[StampedFile], say: Say) 
     old_snapshots = {new / file.path.relative_to(target) for file in old}
     for pattern in kinds.SNAPSHOT.places:
         for manifest in sorted(new.glob(pattern)):
-            if digests or manifest in old_snapshots:
-                _write_snapshot(manifest.parent, digests, say)
+            is_due = bool(digests) or manifest in old_snapshots
+            if is_due and _write_snapshot(manifest.parent, digests, say):
+                written.append(manifest)
+    return written
 
 
 def _replace(path: Path, content: Iterable[bytes]) -> None:
@@ -176,19 +182,20 @@ def _write_sums(folder: RunFolder, digests: dict[str, str]) -> None:
         write_whole(folder.sums, "".join(f"{digest}  {name}\n" for name, digest in lines))
 
 
-def _write_snapshot(path: Path, digests: dict[str, str], say: Say) -> None:
-    """Write a snapshot in the present format, with other SHA-256 of settings; a damaged one stays as it is."""
+def _write_snapshot(path: Path, digests: dict[str, str], say: Say) -> bool:
+    """Write a snapshot in the present format, with other SHA-256 of settings; return False if it is damaged."""
     try:
         snapshot = snapshots.read(path)
     except snapshots.SnapshotDamaged as error:
         say(f"{error}; it stays as it is")
-        return
+        return False
     facts: dict[str, Any] = dict(snapshot.facts)
     if "asked" in facts:
         facts["asked"] = facts["asked"] | {
             name: digests[name] for name in digests if name in facts["asked"]
         }
     snapshots.write(path.parent, int(path.name), snapshot.state, facts)
+    return True
 
 
 # ---- the exchange ----------------------------------------------------------------------------------------------------
