@@ -788,7 +788,10 @@ class Horde:
     def _handle_findings(self, found: int) -> None:
         """Process the bits of `checks.finish_signals`: mark demons that skip the step, raise bounds."""
         if found & checks.BROKEN:
-            beyond = self._maker.mark_skips(self._divergence, self._ratios.given_to_demons)
+            rho = None
+            if self._ratios.given:
+                rho = self._ratios.given_to_demons
+            beyond = self._maker.mark_skips(self._divergence, rho)
             reasons = {
                 i: f"{why}, which {self.config.dtype} cannot hold" for i, why in beyond.items()
             }

@@ -27,7 +27,7 @@ from horde_agent.learning.values import (
     ReturnTerms,
     StateValues,
 )
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Bools, Floats, Tiles
 
 
 class SignalMaker(Stored):
@@ -239,39 +239,46 @@ class SignalMaker(Stored):
             out=self.arrays.c,
         )
 
-    def mark_skips(self, divergence: DivergenceMonitor, rho: Floats) -> dict[int, str]:
+    def mark_skips(self, divergence: DivergenceMonitor, rho: Floats | None) -> dict[int, str]:
         """Mark demons with invalid signals as skipping; return those whose signals exceed the dtype's range.
 
-        `rho` are the demons' ratios, (n_demons,), also invalid ones.
+        `rho` are the demons' ratios, (n_demons,), if one of them is invalid.
         """
         arrays = self.arrays
         group = self._groups.group
-        beyond: dict[int, str] = {}
-        gamma = arrays.gamma.copy()
-        lam = arrays.lam.copy()
-        for values, given in ((gamma, self._continuation.given), (lam, self._lam.given)):
-            for g in np.flatnonzero(np.isnan(values)):
-                values[g] = given[int(g)]  # the value outside [0, 1]
         numbers = {
             "cumulant": (arrays.c + arrays.reference)[arrays.cumulant],
             "outcome": self._outcomes,
-            "rho = pi(a)/b(a)": rho,
-            "interest": self.interest,
         }
-        in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
+        if rho is not None:
+            numbers["rho = pi(a)/b(a)"] = rho
+        if self._interest.has_functions:
+            numbers["interest"] = self.interest
+        # Most of them are sound in most steps: also while a sensor is dead for months
+        unsound: dict[str, Bools] = {}
         for what, values in numbers.items():
-            for demon in np.flatnonzero(
-                (np.abs(values) > arrays.max_finite) & np.isfinite(values)
-            ).tolist():
+            is_unsound = ~(np.abs(values) <= arrays.max_finite)  # NaN is
+            if is_unsound.any():
+                unsound[what] = is_unsound
+        beyond: dict[int, str] = {}
+        in_range = np.ones(group.size, dtype=bool)  # a demon that diverges counts no gap
+        for what, is_unsound in unsound.items():
+            values = numbers[what]
+            for demon in np.flatnonzero(is_unsound & np.isfinite(values)).tolist():
                 beyond.setdefault(demon, f"its {what} was {values[demon]:.6g}")
                 in_range[demon] = False
-        for what, values in numbers.items():
-            divergence.skip(~np.isfinite(values) & in_range, what, values)
-        for what, of_group, values in (
-            ("continuation", arrays.gamma, gamma),
-            ("lam", arrays.lam, lam),
+        for what, is_unsound in unsound.items():
+            divergence.skip(is_unsound & in_range, what, numbers[what])
+        for what, of_group, part in (
+            ("continuation", arrays.gamma, self._continuation),
+            ("lam", arrays.lam, self._lam),
         ):
-            divergence.skip(np.isnan(of_group)[group] & in_range, what, values[group])
+            is_unknown = np.isnan(of_group)
+            if is_unknown.any():
+                values = of_group.copy()
+                for g in np.flatnonzero(is_unknown):
+                    values[g] = part.given[int(g)]  # the value outside [0, 1]
+                divergence.skip(is_unknown[group] & in_range, what, values[group])
         return beyond
 
 
