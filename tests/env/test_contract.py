@@ -18,6 +18,7 @@ from horde_env.robots.critterbot.emulator.emulator import EmulatedBody
 from horde_env.robots.critterbot.log import RecordedLife
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.testing import BackendContract, PacedBody
+from tests.env.engines import NEEDS_PYBULLET
 from tests.env.recording import made_up, packets, record, write
 from tests.env.toy import ToyBody
 
@@ -41,7 +42,7 @@ class TestBody(BackendContract):
             pytest.param(
                 (critterbot, partial(SimulatedBody, physics="bullet")),
                 id="bullet",
-                marks=pytest.mark.sim,
+                marks=[pytest.mark.sim, NEEDS_PYBULLET],
             ),
             pytest.param((critterbot, partial(SimulatedBody, physics="planar")), id="planar"),
             pytest.param(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from horde_env.robots.create2.simulator.backend import SimulatedCreate
+from tests.env.engines import NEEDS_PYBULLET
 
 pytestmark = pytest.mark.sim
 
@@ -31,6 +32,7 @@ def actions(n: int, seed: int = 0) -> np.ndarray:
     return np.repeat(rng.integers(5, size=n // 8 + 1), 8)[:n]
 
 
+@NEEDS_PYBULLET
 def test_a_life_restored_at_any_step_has_the_same_bits() -> None:
     """Also in the middle of a contact, of which PyBullet's own state is incomplete."""
     env = make()

@@ -17,7 +17,7 @@ from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.simulator import motors
 from horde_env.robots.critterbot.simulator.backend import SimulatedBody
 from horde_env.robots.critterbot.simulator.sensors import Senses
-from horde_env.sim.physics import PHYSICS
+from tests.env.engines import ENGINES, NEEDS_PYBULLET
 from tests.env.sim.kinematic import wander
 
 pytestmark = pytest.mark.sim
@@ -25,7 +25,7 @@ SPEC = critterbot()
 FORWARD, _, CLOCKWISE, COUNTER, STOP = SPEC.requests
 
 
-@pytest.fixture(params=PHYSICS)
+@pytest.fixture(params=ENGINES)
 def robot(request: pytest.FixtureRequest) -> Iterator[SimulatedBody]:
     body = SimulatedBody(physics=request.param)
     body.reset(np.random.default_rng(0))
@@ -154,6 +154,7 @@ def test_the_docks_contacts_are_met_by_a_nose_that_is_near_and_straight(
     assert machine.on_dock() is meets
 
 
+@NEEDS_PYBULLET
 def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
     first_life = life_of(7, "bullet")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -161,7 +162,7 @@ def test_the_same_seed_gives_the_same_bits_in_another_process() -> None:
     assert life_of(8, "bullet") != first_life
 
 
-@pytest.mark.parametrize("physics", PHYSICS)
+@pytest.mark.parametrize("physics", ENGINES)
 def test_a_reset_clears_the_earlier_life(physics: str) -> None:
     """Half a minute in a corner, hot motors and half-empty batteries, then the seed of a fresh process."""
     robot = SimulatedBody(physics=physics)
@@ -254,7 +255,7 @@ def test_invalid_moves_are_refused(moves: list[tuple], message: str) -> None:
 CURRENT = SPEC.group("motor_current")
 
 
-@pytest.mark.parametrize("physics", PHYSICS)
+@pytest.mark.parametrize("physics", ENGINES)
 def test_more_friction_in_one_rotation_takes_more_current_there_from_its_time_on(
     physics: str,
 ) -> None:

@@ -15,8 +15,9 @@ import pytest
 from horde_env.robot import asset, critterbot
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.sim import bullet, planar
-from horde_env.sim.physics import PHYSICS, Body, open_body
+from horde_env.sim.physics import Body, open_body
 from horde_env.sim.planar import Motion
+from tests.env.engines import ENGINES, NEEDS_PYBULLET
 
 pytestmark = pytest.mark.sim
 TICK_S = 0.01
@@ -24,7 +25,7 @@ URDF = asset("robot/critterbot.urdf")
 BODY = critterbot().body
 
 
-@pytest.fixture(params=PHYSICS)
+@pytest.fixture(params=ENGINES)
 def body(request: pytest.FixtureRequest) -> Iterator[Body]:
     opened = open_body(request.param, URDF, load_pen().boxes(), tick_s=TICK_S)
     yield opened
@@ -142,6 +143,7 @@ def test_the_urdf_agrees_with_the_robots_table() -> None:
         assert corners <= outline
 
 
+@NEEDS_PYBULLET
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no DISPLAY")
 def test_garbage_collection_disconnects_an_unclosed_body() -> None:
     """A process can have a few hundred clients, of 28 MB each."""
