@@ -74,8 +74,8 @@ class ReproduceConfig:
             as features), or `all` of these; `league` (every update rule on the 795 questions), the
             learning curves of `efficiency` (error against robot time, with and without offsets, averages, rarity and
             pairs, beside baselines and the floor), `exam` (what curious behaviours learn in an exam
-            that they cannot choose), the small problems of `tdrc`, `collision` and `rooms`, `nexting`
-            (2,160 predictions at four time scales), `curiosity` (surprise drives the behaviour),
+            that they cannot choose), the small problems of `tdrc`, `collision` and `rooms`,
+            `nexting` (2,160 predictions at four time scales), `curiosity` (surprise drives the behaviour),
             `conditioning` (memory by traces and by predictions fed back), `swifttd` (a step size per
             weight), `measures` (of RUPEE and UDE) or `horde2011` (times, and a policy that seeks the
             light); or `later`, all experiments of later papers.

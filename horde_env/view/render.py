@@ -8,6 +8,7 @@ bars and rays have one colour.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -170,6 +171,8 @@ class Renderer:
                 low, upper = sorted((zero, float(share)))
                 bar = left_px, top + high * (1.0 - upper), 8, max(high * (upper - low), 1.0)
                 surface.fill(FAINT, [round(SCALE * v) for v in (left_px, top, 8, high)])
+                if math.isnan(share):  # a missing reading has no bar
+                    continue
                 surface.fill(GROUPS[k % len(GROUPS)], [round(SCALE * v) for v in bar])
 
     def _write(self, surface: Any, top: float, words: str) -> None:

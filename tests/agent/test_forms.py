@@ -257,7 +257,7 @@ def test_empty_rows_at_the_end_are_none_and_one_between_is_missing(tmp_path: Pat
     """Left out, the one between would join rows that are two steps apart."""
     file = csv_file(tmp_path, "x;y\n1;1\n;\n3;3\n4;4\n;\n;\n")
     with pytest.raises(BadInput, match="row 2, column 'x': an empty cell must be a finite number"):
-        rows_of(file)
+        rows_of(file, 'missing = "error"\n' + X)
     rows = rows_of(file, 'missing = "gap"\n' + X)
     assert rows["observation"][:, 0].tolist() == [1.0, 3.0, 4.0]
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 1]
@@ -350,7 +350,7 @@ def test_sentinel_values_are_missing_ones(tmp_path: Path) -> None:
     file = csv_file(tmp_path, "x\n1\n-200\n3\n4\n-999\n6\n")
     sentinels = "missing_values = [-200, -999]\n"
     with pytest.raises(BadInput, match=r"row 2, column 'x': -200 must be a finite number"):
-        rows_of(file, sentinels + X)
+        rows_of(file, sentinels + 'missing = "error"\n' + X)
     table = table_of(file, sentinels + 'missing = "gap"\n' + X)
     rows = np.concatenate([part.rows for part in table])
     assert rows["observation"][:, 0].tolist() == [1, 3, 4, 6]

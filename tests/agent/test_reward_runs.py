@@ -288,7 +288,7 @@ def test_rewards_of_which_none_is_a_number_are_refused(
     [
         ("low = 0.0\nhigh = 1.0\n", "", "has no number in the column 'x'; its first cell is"),
         ("[[channel]]", 'missing = "gap"\n[[channel]]', "every one lacks a number"),
-        ("[[channel]]", "[[channel]]", "row 1, column 'x'"),
+        ("[[channel]]", 'missing = "error"\n[[channel]]', "row 1, column 'x'"),
     ],
 )
 def test_a_channel_of_which_no_reading_is_a_number_is_refused(
