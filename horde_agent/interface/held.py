@@ -9,16 +9,13 @@ needs. After that, the tilings that read the channel have their tile "unknown", 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
-
-if TYPE_CHECKING:
-    from horde_agent.interface import Interface
 
 _STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_unread", "_is_new")
 
@@ -40,7 +37,7 @@ class HeldReadings:
             (n_channels,); -1 if it is there.
     """
 
-    def __init__(self, interface: Interface) -> None:
+    def __init__(self, interface: Any) -> None:
         scaler = interface.scaler
         n_channels = len(interface.channels)
         hold_s = np.array([channel.hold_s for channel in interface.channels])
@@ -120,7 +117,7 @@ class FilledRows(NamedTuple):
 def filled_rows(
     observations: NDArray[Any],
     begins: Bools,
-    interface: Interface,
+    interface: Any,
     last_readings: HeldReadings | None = None,
 ) -> FilledRows:
     """Return consecutive observations without missing readings.
