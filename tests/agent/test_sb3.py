@@ -81,7 +81,7 @@ class Corridor(gym.Env[np.ndarray, int]):
         super().reset(seed=seed)
         self.steps = 0
         self.place = 0
-        return self._observation(), {}
+        return self.observed(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.steps += 1
@@ -91,14 +91,14 @@ class Corridor(gym.Env[np.ndarray, int]):
             self.fault if self.steps == self.faulty else {}
         )
         return (
-            self._observation(),
+            self.observed(),
             float(self.place),
             ended and self.terminates,
             ended and not self.terminates,
             info,
         )
 
-    def _observation(self) -> np.ndarray:
+    def observed(self) -> np.ndarray:
         return np.array([self.top * self.place / 4.0], dtype=np.float32)
 
 
@@ -183,11 +183,11 @@ class Unread(Corridor):
         super().__init__()
         self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
 
-    def _observation(self) -> np.ndarray:
+    def observed(self) -> np.ndarray:
         second = 0.5
         if 5 <= self.steps <= 8:
             second = np.nan
-        return np.append(super()._observation(), second).astype(np.float32)
+        return np.append(super().observed(), second).astype(np.float32)
 
 
 class WithoutSecond(BaseFeaturesExtractor):
