@@ -8,6 +8,7 @@ headers, facts, settings and questions under other names.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import platform
@@ -15,11 +16,13 @@ import re
 import shutil
 import signal
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numba
 import numpy as np
 import pytest
@@ -54,6 +57,7 @@ from tests.agent.commands import (
 from tests.agent.kills import FORKS
 from tests.agent.test_streams import COLUMNS, csv_lines, rows
 from tests.facts import states
+from tests.folders.__main__ import LIVES, table_lines
 
 LIFE = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 1 --snapshot-every never"
 
@@ -301,6 +305,78 @@ def test_a_run_on_data_of_older_formats_continues_with_further_rows_to_the_bit(
             kind.readers.pop()
     assert continued == results(Path("now"))
     assert [first_line(file)["version"] for file in files] == [1, 2]
+
+
+# ---- stored folders -------------------------------------------------------------------------------------------------
+
+STORED = sorted((Path(__file__).parents[1] / "folders").glob("*/*.tar.xz"))
+
+
+def test_a_small_folder_of_each_source_is_stored_of_this_version() -> None:
+    version = own_version().partition(".dev")[0]
+    sizes = {file.name: file.stat().st_size for file in STORED if file.parent.name == version}
+    assert sizes.keys() == {f"{name}.tar.xz" for name in LIVES}, "run python -m tests.folders"
+    assert sum(sizes.values()) < 500_000
+
+
+def name_of(file: Path) -> str:
+    return f"{file.parent.name}/{file.name}"
+
+
+def unpacked(file: Path, folder: Path) -> Path:
+    with tarfile.open(file) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / file.name.removesuffix(".tar.xz")
+
+
+@pytest.mark.parametrize("file", STORED, ids=name_of)
+def test_each_command_reads_the_folders_of_each_released_version(
+    file: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results may differ from those of then by rounding; rows do not, and no row is left out."""
+    run = unpacked(file, elsewhere)
+    summary = summary_of(run)
+    n_rows = len(read(run / "log/life.rec"))
+    assert n_rows >= 60
+
+    assert horde(f"doctor {run}") == 0
+    states_of_files = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert states_of_files <= {"sound", "differs"}
+    for table in (*run.glob("*.csv"), *run.glob("*.json")):
+        table.unlink()
+    assert horde(f"report {run}") == 0
+    assert summary_of(run)["steps"] >= summary["steps"]
+    assert horde(f"learn --backend replay --log {run} --out {elsewhere / 'again'}") == 0
+    assert summary_of(elsewhere / "again")["n_questions"] == summary["n_questions"]
+    assert horde(f"export {run} --out exported") == 0
+    exported = duckdb.sql("select count(*) from 'exported/**/*.parquet'").fetchall()
+    assert exported == [(n_rows,)]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=[pytest.mark.slow] * file.name.startswith("shards"))
+        for file in STORED
+    ],
+    ids=name_of,
+)
+def test_the_lives_of_each_released_version_go_on(
+    file: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = unpacked(file, elsewhere)
+    steps = summary_of(run)["steps"]
+    words = f"--steps {steps + 20}"
+    if file.name.startswith("data"):  # whose rows are all there
+        words = ""
+    if file.name.startswith("stream"):
+        lines = "\n".join(table_lines(seed=1))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        words = "--data -"
+    if file.name.startswith("shards"):
+        pytest.importorskip("ray")
+    assert horde(f"resume {run} {words}") == 0
+    assert summary_of(run)["steps"] >= steps + 20
 
 
 # ---- versions and the page of the formats ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import signal
+import sys
 import tarfile
 import tempfile
 import threading
@@ -66,9 +67,19 @@ LIVES = {
     "create2": f"--robot create2 --steps 80 --paper --trace-rule capped --questions battery.toml {FEW}",
     "env": f"--env CartPole-v1 --steps 120 --questions control.toml {FEW}",
     "data": "--data table.csv --columns columns.toml --passes 60 --horizon 12 --snapshot-every 0.1s",
+    "stream": "- --columns columns.toml --horizon 12",
     "shards": f"--physics planar --steps 60 --shards 2 --questions two_rules.toml {FEW}",
 }
 """Options of `horde learn` by the name of the folder."""
+
+
+def table_lines(seed: int) -> list[str]:
+    """Return a table of 300 rows: a random reading, and an action with its probability."""
+    rng = np.random.default_rng(seed)
+    lines = ["x,a,p"]
+    for x, a in zip(rng.random(300).round(3), rng.integers(2, size=300), strict=True):
+        lines.append(f"{x},{a},0.5")
+    return lines
 
 
 def write_inputs(folder: Path) -> None:
@@ -78,11 +89,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "control.toml").write_text(CONTROL)
     (folder / "battery.toml").write_text(BATTERY)
     (folder / "columns.toml").write_text(COLUMNS)
-    rng = np.random.default_rng(0)
-    lines = ["x,a,p"]
-    for x, a in zip(rng.random(300).round(3), rng.integers(2, size=300), strict=True):
-        lines.append(f"{x},{a},0.5")
-    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    (folder / "table.csv").write_text("\n".join(table_lines(seed=0)) + "\n")
 
 
 def stop_early(run: Path) -> None:
@@ -117,6 +124,8 @@ def main() -> None:
                 f"{folder / word}" if word.endswith((".toml", ".csv")) else word
                 for word in options.split()
             ]
+            if name == "stream":
+                sys.stdin = (folder / "table.csv").open()
             code = 0
             if name == "data":
                 code = 130
