@@ -72,13 +72,14 @@ class ReproduceConfig:
             their test excursions), `reset` (the measures when the weights are lost, and when the
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions), the
-            learning curves of `efficiency` (error against robot time, with and without offsets, averages, rarity and
-            pairs, beside baselines and the floor), `exam` (what curious behaviours learn in an exam
-            that they cannot choose), the small problems of `tdrc`, `collision` and `rooms`,
-            `nexting` (2,160 predictions at four time scales), `curiosity` (surprise drives the behaviour),
-            `conditioning` (memory by traces and by predictions fed back), `swifttd` (a step size per
-            weight), `measures` (of RUPEE and UDE) or `horde2011` (times, and a policy that seeks the
-            light); or `later`, all experiments of later papers.
+            learning curves of `efficiency` (error against robot time, with and without offsets,
+            averages, rarity and pairs, beside baselines and the floor), `exam` (what curious
+            behaviours learn in an exam that they cannot choose), the small problems
+            of `tdrc`, `collision` and `rooms`, `nexting` (2,160 predictions at four time
+            scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by traces
+            and by predictions fed back), `swifttd` (a step size per weight), `measures` (of RUPEE
+            and UDE) or `horde2011` (times, and a policy that seeks the light); or `later`, all
+            experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper`, with
             lives as long as the paper's.
         seeds: Number of lives, seeded 0, 1, ...
