@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -116,21 +117,18 @@ def main() -> None:
     report.draw_pictures = lambda *_: []
     place = HERE / own_version().partition(".dev")[0]
     place.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as elsewhere:
-        folder = Path(elsewhere)
+    # Relative names: a stored folder says nothing of the machine that wrote it
+    with tempfile.TemporaryDirectory() as elsewhere, chdir(elsewhere):
+        folder = Path()
         write_inputs(folder)
         for name, options in LIVES.items():
-            words = [
-                f"{folder / word}" if word.endswith((".toml", ".csv")) else word
-                for word in options.split()
-            ]
             if name == "stream":
                 sys.stdin = (folder / "table.csv").open()
             code = 0
             if name == "data":
                 code = 130
                 threading.Thread(target=stop_early, args=(folder / name,), daemon=True).start()
-            if cli.main(["learn", *words, "--out", str(folder / name)]) != code:
+            if cli.main(["learn", *options.split(), "--out", name]) != code:
                 raise SystemExit(f"the life {name} failed")
             file = place / f"{name}.tar.xz"
             file.write_bytes(packed(folder / name))
