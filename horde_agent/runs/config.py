@@ -107,7 +107,8 @@ class LearnConfig:
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
         follow: Go on with the rows that are written to the file of --data, CSV or a JSON object per
-            line, also after it was renamed and another one took its place.
+            line, also after it was renamed and another one took its place; or with those of the
+            Parquet files that a folder gets, by the order of their names.
         predictions: Where to write the predictions at each row of a stream before the next one is
             read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
         predict: Shell pattern of the names of the questions whose predictions are written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ from horde_agent.formats.tables import Table
 from horde_agent.record import Flag, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.sources import line_reader
+from horde_agent.runs.sources.followed_file import FollowedFile
 from horde_agent.runs.sources.line_reader import LineReader
 from horde_agent.runs.storage.run import HeaderEnv
 from tests.agent.commands import summary_of
@@ -752,7 +755,7 @@ def end_at(n_rows: int, run: str = "run") -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def follow(folder: Folder, words: str, n_rows: int, write: Callable[[], None]) -> None:
+def follow(folder: Folder, words: str, n_rows: int, write: Callable[[], object]) -> None:
     """Run a command that follows a file, while a thread writes it, until it has recorded a number of rows."""
 
     def write_and_end() -> None:
@@ -811,6 +814,36 @@ def test_a_followed_file_is_resumed_behind_the_rows_that_were_learned_from(folde
     same("run", "whole")
 
 
+def test_a_place_behind_a_header_is_in_the_file_in_which_it_was(tmp_path: Path) -> None:
+    """Two renamed files and the present one begin with the same header: by its bytes, the oldest one has the place.
+
+    The place is found in a copy, too, if no other file has its first bytes.
+    """
+    path = tmp_path / "log.csv"
+    for k, name in enumerate(("log.csv.2", "log.csv.1", "log.csv")):
+        (tmp_path / name).write_text(f"t,x\n{k},0\n")
+        os.utime(tmp_path / name, (k, k))
+
+    def first_row(file: FollowedFile) -> bytes:
+        with closing(file):
+            return next(iter(file)).data
+
+    lines = FollowedFile(path)
+    for line in lines:
+        if line.data == b"2,0":
+            break
+    place = lines.place(is_behind=False)
+    lines.close()
+    assert first_row(FollowedFile(path, place)) == b"2,0"
+    path.rename(tmp_path / "log.csv.0")
+    path.write_text("t,x\n3,0\n")
+    assert first_row(FollowedFile(path, place)) == b"2,0"
+    with pytest.raises(BadInput, match="is gone"):
+        FollowedFile(path, place._replace(inode=0))
+    behind = place._replace(inode=0, offset=8, digest=hashlib.sha256(b"t,x\n0,0\n").hexdigest())
+    assert first_row(FollowedFile(path, behind)) == b"t,x"
+
+
 def test_a_file_that_is_cut_is_read_from_its_beginning(folder: Folder) -> None:
     """As by a rotation that copies it; of 40 rows, five are lost, so that the next one comes late."""
     header, *lines = split(folder, 0, n=40)[1]
@@ -830,13 +863,49 @@ def test_a_file_that_is_cut_is_read_from_its_beginning(folder: Folder) -> None:
     assert summary_of("run")["gaps"] == 1
 
 
+def write_parquet(table: dict[str, np.ndarray], first: int, end: int, path: str) -> None:
+    """Write rows [first, end) to a file that is whole when it has its name."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {name: column[first:end] for name, column in table.items()}
+    parquet.write_table(pytest.importorskip("pyarrow").table(columns), f"{path}.part")
+    os.rename(f"{path}.part", path)
+
+
+def test_a_folder_that_gets_further_files_is_followed_and_resumed(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the order of their numbers; a file that is no Parquet is left out once it changes no more."""
+    monkeypatch.setattr("horde_agent.runs.sources.followed_folder._PATIENCE_S", 0.3)
+    split(folder, 0)
+    table = rows()
+    Path("days").mkdir()
+    words = FOLLOW.replace("log.csv", "days")
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+
+    write_parquet(table, 0, 100, "days/9.parquet")
+    follow(
+        folder, f"{words} --out run", 149, lambda: write_parquet(table, 100, 150, "days/10.parquet")
+    )
+    write_parquet(table, 150, 200, "days/11.parquet")
+    follow(folder, "resume run", 199, dict)
+    follow(folder, "resume run", 299, lambda: write_parquet(table, 200, 300, "days/100.parquet"))
+    same("run", "whole")
+
+    Path("days/101.parquet").write_text("garbage")
+    write_parquet({**table, "t": table["t"] + 30}, 0, 50, "days/102.parquet")
+    follow(folder, "resume run", 349, dict)
+    assert summary_of("run")["learning_steps"] == 299 + 49
+    assert "'101.parquet'" in capfd.readouterr().err
+
+
 def test_what_cannot_be_followed_is_refused_in_a_sentence(
     folder: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     header, *lines = split(folder, 0)[1]
     for words, why in (
         (f"{FOLLOW} --out run", "log.csv does not exist"),
-        (FOLLOW.replace("log.csv", ".") + " --out run", "and . is none"),
+        (FOLLOW.replace("log.csv", ".") + " --out run", "a folder of Parquet files: . has none"),
+        (FOLLOW.replace("log.csv", "/dev/null") + " --out run", "and /dev/null is none"),
         (FOLLOW.replace("--data log.csv", "") + " --out run", "needs --data FILE"),
         (FOLLOW.replace("log.csv", "-") + " --out run", "needs --data FILE"),
     ):
@@ -850,36 +919,73 @@ def test_what_cannot_be_followed_is_refused_in_a_sentence(
     assert "is gone" in capfd.readouterr().err
 
 
+class GrowingFile:
+    """A file of lines that gets a piece within a line, and is renamed now and then."""
+
+    path = "log.csv"
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._header, *self._lines = csv_lines(rows(3_001))
+        self._rng = rng
+        append(f"{self._header}\n")
+
+    def grow(self, first: int, end: int) -> Iterator[None]:
+        """Append rows [first, end); in two parts, between which a command may read."""
+        text = "\n".join(self._lines[first:end]) + "\n"
+        cut = int(self._rng.integers(len(text)))
+        append(text[:cut])
+        yield
+        append(text[cut:])
+        if self._rng.random() < 0.1:
+            os.rename("log.csv", f"log.csv.{first}")
+            append(f"{self._header}\n")
+
+
+class GrowingFolder:
+    """A folder that gets files."""
+
+    path = "days"
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rows = rows(3_001)
+        self._rng = rng
+        Path("days").mkdir()
+        write_parquet(self._rows, 0, 0, "days/0.parquet")
+
+    def grow(self, first: int, end: int) -> Iterator[None]:
+        """Write rows [first, end) to two files."""
+        middle = int(self._rng.integers(first, end))
+        write_parquet(self._rows, first, middle, f"days/{first + 1}.parquet")
+        yield
+        write_parquet(self._rows, middle, end, f"days/{first + 2}.parquet")
+
+
 @pytest.mark.slow
-def test_no_kill_loses_or_repeats_a_row_of_a_followed_file(folder: Folder) -> None:
-    """50 kills at random moments, while the file grows and is renamed: rows, tests and weights of the whole table."""
-    header, *lines = split(folder, 0, n=3_001)[1]
+@pytest.mark.parametrize("kind", [GrowingFile, GrowingFolder])
+def test_no_kill_loses_or_repeats_a_row_that_is_followed(kind: Any, folder: Folder) -> None:
+    """50 kills at random moments, while the data grow: rows, tests and weights of the whole table."""
+    split(folder, 0, n=3_001)
     assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
     rng = np.random.default_rng(0)
-    append(f"{header}\n")
+    data = kind(rng)
     for k in range(50):
-        command = f"{FOLLOW} --snapshot-every 0.2s --out run"
+        command = f"{FOLLOW.replace('log.csv', data.path)} --snapshot-every 0.2s --out run"
         if Path("run/log/life.rec").exists():
             command = "resume run"
         n_before = rows_of(Path("run"))
         process = FORKS.Process(target=run_command, args=(command.split(), Path("messages")))
         process.start()
-        text = "\n".join(lines[60 * k : 60 * (k + 1)]) + "\n"
-        cut = int(rng.integers(len(text)))
-        append(text[:cut])
+        growing = data.grow(60 * k, 60 * (k + 1))
+        next(growing)
         if rng.random() < 0.8:
             while rows_of(Path("run")) <= n_before and process.is_alive():
                 time.sleep(0.01)
-        append(text[cut:])
-        if k % 9 == 8:
-            os.rename("log.csv", f"log.csv.{k}")
-            append(f"{header}\n")
+        next(growing, None)
         process.join(rng.uniform(0.0, 0.3))
         assert process.is_alive(), Path("messages").read_text()
         process.kill()
         process.join()
 
-    follow(folder, "resume run", 3_000, lambda: append("\n".join(lines[3_000:]) + "\n"))
+    follow(folder, "resume run", 3_000, lambda: list(data.grow(3_000, 3_001)))
 
     same("run", "whole")
-    assert len(list(Path().glob("log.csv.*"))) == 5

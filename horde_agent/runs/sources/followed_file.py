@@ -35,17 +35,16 @@ class Place(NamedTuple):
     offset: int = 0
     digest: str = ""
 
-    def is_in(self, file: Path) -> bool:
-        """Return whether a file has this place."""
+    def is_in(self, file: Path, *, may_be_copied: bool = False) -> bool:
+        """Return whether a file has this place; a copy has another number, and the same first bytes."""
         try:
             with file.open("rb") as opened:
                 status = os.fstat(opened.fileno())
-                if not self.offset:
-                    return status.st_ino == self.inode
                 head = opened.read(min(self.offset, _DIGEST_BYTES))
-                return status.st_size >= self.offset and _digest(head) == self.digest
         except OSError:
             return False
+        has_bytes = status.st_size >= self.offset and (not head or _digest(head) == self.digest)
+        return has_bytes and (status.st_ino == self.inode or may_be_copied)
 
 
 class FollowedFile:
@@ -81,11 +80,15 @@ class FollowedFile:
         """Return the file of a place, at the place."""
         if place is None:
             return self._path.open("rb", buffering=0)
-        for file in self._series():
-            if place.is_in(file):
-                opened = file.open("rb", buffering=0)
-                opened.seek(place.offset)
-                return opened
+        series = self._series()
+        matches = [file for file in series if place.is_in(file)]
+        if not matches:
+            # Files of one header have the same first bytes: a copy is found if it is the only one
+            matches = [file for file in series if place.is_in(file, may_be_copied=True)]
+        if len(matches) == 1:
+            opened = matches[0].open("rb", buffering=0)
+            opened.seek(place.offset)
+            return opened
         raise BadInput(
             f"the file that was read up to byte {place.offset:,} is gone, as {self._path} or as one that it was "
             f"renamed to, so rows after that place are lost: start a new run"

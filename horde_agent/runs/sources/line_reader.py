@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
+from horde_agent.formats.part import Chunk
+from horde_agent.refusals import BadInput
+
 MOST_BYTES = 1 << 24
 """Of a line; the rest of a longer one is left out."""
 _PIECE_BYTES = 1 << 16
@@ -23,6 +26,8 @@ class Line(NamedTuple):
         is_cut: Whether it is longer than `MOST_BYTES`.
         begins_file: Whether it is the first line of another file.
         follows_loss: Whether lines before it may be lost.
+        cells: Of a row that is no text, by column, each of shape (1,); None for a text.
+        fault: Why nothing could be read here; None without a reason.
     """
 
     data: bytes
@@ -30,6 +35,8 @@ class Line(NamedTuple):
     is_cut: bool = False
     begins_file: bool = False
     follows_loss: bool = False
+    cells: Chunk | None = None
+    fault: BadInput | None = None
 
 
 class Lines(Protocol):

@@ -33,6 +33,7 @@ from horde_agent.runs.exit_reason import ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
 from horde_agent.runs.sources.followed_file import FollowedFile, Place
+from horde_agent.runs.sources.followed_folder import FolderPlace, FollowedFolder
 from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Lines, Pipe
 from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.recorded_rows import take_counted
@@ -431,6 +432,10 @@ class LineRows(StreamedRows):
 
     def _chunk(self, line: Line) -> Chunk | None:
         """Return the cells of a line; None for a header or an empty line."""
+        if line.fault is not None:
+            raise line.fault
+        if line.cells is not None:
+            return line.cells
         if line.is_cut:
             raise BadInput(f"{self._where} has a line of more than {MOST_BYTES:,} bytes")
         return self._parser.chunk(line.data)
@@ -454,17 +459,21 @@ class LineRows(StreamedRows):
 
 
 class FollowedRows(LineRows):
-    """Rows that are written to a file, which a resumed run reads again from a snapshot on.
+    """Rows that are written to files, which a resumed run reads again from a snapshot on.
 
     Args:
         run, table, resumed: As of `StreamedRows`.
-        lines: The file.
+        lines: The file, or the folder of files.
     """
 
     def __init__(
-        self, run: Run, table: Table, lines: FollowedFile, resumed: Resumption = NEW
+        self,
+        run: Run,
+        table: Table,
+        lines: FollowedFile | FollowedFolder,
+        resumed: Resumption = NEW,
     ) -> None:
-        self._file = lines
+        self._files = lines
         super().__init__(run, table, lines, resumed)
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
@@ -478,7 +487,7 @@ class FollowedRows(LineRows):
         return Recorder.resume(life, resumed.n_rows, is_redone=True)
 
     def _state(self) -> dict[str, Any]:
-        place = self._file.place(is_behind=self._is_ended)
+        place = self._files.place(is_behind=self._is_ended)
         return {
             **super()._state(),
             "parser": self._parser.state(),
@@ -486,7 +495,7 @@ class FollowedRows(LineRows):
         }
 
     def _beginning(self) -> dict[str, Any]:
-        return {"place": self._file.place(is_behind=True)._asdict()}
+        return {"place": self._files.place(is_behind=True)._asdict()}
 
 
 class ResumedStream(NamedTuple):
@@ -585,11 +594,24 @@ def continued_run(
     return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
 
 
+def _followed(
+    path: Path, columns: Columns, place: dict[str, Any] | None
+) -> FollowedFile | FollowedFolder:
+    """Return the file or the folder of a path, from a place on; raise BadInput if it cannot be followed."""
+    place = place or {}
+    if path.is_dir():
+        return FollowedFolder(path, columns.names, FolderPlace(**place))
+    file_place: Place | None = None
+    if place:
+        file_place = Place(**place)
+    return FollowedFile(path, file_place)
+
+
 def followed_session(
     table: Table, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
     """Return a session that learns from the rows of a file while it grows."""
-    file = FollowedFile(Path(str(config.data)))
+    file = _followed(Path(str(config.data)), table.columns, None)
     run = make_run(HeaderEnv(table.header), config, folder)
     folder.write_columns(table.columns.to_toml())
     run.end_live_page()
@@ -606,11 +628,9 @@ def resumed_followed_session(
     """
     path = Path(str(config.data))
     continued = continued_run(folder, config, str(path))
-    source = continued.resumed.source or folder.events.read().first("began")
-    place: Place | None = None
-    if source is not None:  # None after a kill before the first row
-        place = Place(**source["place"])
-    file = FollowedFile(path, place)
+    source = continued.resumed.source or folder.events.read().first("began") or {}
+    # There is no place after a kill before the first row
+    file = _followed(path, continued.table.columns, source.get("place"))
     rows = FollowedRows(continued.run, continued.table, file, continued.resumed)
     for note in (*continued.resumed.notes, f"resumed at row {continued.resumed.n_rows:,}"):
         console.print(note, highlight=False, soft_wrap=True)

@@ -1,0 +1,149 @@
+"""Rows of the Parquet files of a folder that gets further ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from horde_agent.formats.arrow_files import PARQUET, parquet_files
+from horde_agent.refusals import BadInput
+from horde_agent.runs.sources.line_reader import Line
+
+_POLL_S = 0.2
+_PATIENCE_S = 10.0
+
+
+class FolderPlace(NamedTuple):
+    """A place in the files of a folder.
+
+    Attributes:
+        name: Of the file, within the folder; "" before the first one.
+        n_rows: Number of its rows before the place.
+    """
+
+    name: str = ""
+    n_rows: int = 0
+
+
+class FollowedFolder:
+    """Reads the rows of Parquet files in the order of their names, and waits for further files.
+
+    A file that cannot be read is awaited while it changes, and then left out: whoever writes it
+    renames it into the folder when it is whole. Its name must come behind those of the others.
+
+    Args:
+        path: The folder.
+        names: Of the columns that are read.
+        place: Where to begin; before the first file when None.
+
+    Attributes:
+        fault, blocked_s: As of `Lines`: a folder has none, and rows wait in its files.
+
+    Raises:
+        BadInput: If it has no Parquet file.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], place: FolderPlace | None = None) -> None:
+        if not parquet_files(path):
+            raise BadInput(
+                f"--follow needs a file that grows or a folder of Parquet files: {path} has none"
+            )
+        self._path = path
+        self._names = names
+        self._start = place or FolderPlace()
+        self._end = self._start
+        self._is_read = False  # whether the file of `_end` was read whole
+        self._awaited: dict[Path, _Version] = {}
+        self._is_stopped = threading.Event()
+        self.fault: OSError | None = None
+        self.blocked_s = 0.0
+        if self._end.name and not (path / self._end.name).is_file():
+            raise BadInput(
+                f"{path / self._end.name} is gone, of which {self._end.n_rows:,} rows were read, so its further rows "
+                "are lost: start a new run"
+            )
+
+    def stop(self) -> None:
+        """End the rows; safe in a signal handler."""
+        self._is_stopped.set()
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def place(self, *, is_behind: bool) -> FolderPlace:
+        """Return the place before the newest row, or behind it."""
+        if is_behind:
+            return self._end
+        return self._start
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each row, until `stop`."""
+        while not self._is_stopped.is_set():
+            file = self._next_file()
+            if file is None:
+                self._is_stopped.wait(_POLL_S)
+                continue
+            name = str(file.relative_to(self._path))
+            if self._end.name != name:
+                self._start = self._end
+                self._end = FolderPlace(name)
+            try:
+                yield from self._rows(file)
+            except BadInput as error:
+                if self._may_change(file):
+                    self._is_stopped.wait(_POLL_S)
+                    continue
+                yield Line(name.encode(), fault=error)
+            self._is_read = not self._is_stopped.is_set()
+
+    def _rows(self, file: Path) -> Iterator[Line]:
+        """Yield the rows of a file behind the place."""
+        n_rows = 0
+        for chunk in PARQUET.chunks(file, self._names):
+            n_rows_of_chunk = len(next(iter(chunk.values())))
+            for i in range(n_rows_of_chunk):
+                n_rows += 1
+                if n_rows <= self._end.n_rows:
+                    continue
+                self._start = self._end
+                self._end = self._end._replace(n_rows=n_rows)
+                cells = {name: column[i : i + 1] for name, column in chunk.items()}
+                yield Line(f"{file}, row {n_rows}".encode(), cells=cells)
+                if self._is_stopped.is_set():
+                    return
+
+    def _next_file(self) -> Path | None:
+        """Return the file to read; None if there is none yet."""
+        files = parquet_files(self._path)
+        names = [str(file.relative_to(self._path)) for file in files]
+        index = 0
+        if self._end.name in names:
+            index = names.index(self._end.name) + int(self._is_read)
+        if index == len(files):
+            return None
+        self._is_read = False
+        return files[index]
+
+    def _may_change(self, file: Path) -> bool:
+        """Return whether a file that cannot be read changed within ten seconds."""
+        try:
+            status = file.stat()
+        except OSError:  # it was removed
+            return False
+        version = _Version(status.st_size, status.st_mtime_ns, time.monotonic())
+        first_seen = self._awaited.setdefault(file, version)
+        if first_seen[:2] != version[:2]:
+            self._awaited[file] = version
+            return True
+        return version.seen_s - first_seen.seen_s < _PATIENCE_S
+
+
+class _Version(NamedTuple):
+    """A file that cannot be read yet: its size, its time of change, and when it was first seen so, in seconds."""
+
+    n_bytes: int
+    changed_ns: int
+    seen_s: float
