@@ -87,7 +87,12 @@ def parquet_files(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if file.suffix.lower() == ".parquet" and not file.name.startswith(".")
     ]
-    return sorted(files, key=lambda file: _numbers_in(f"{file.parent}/{file.stem}-1"))
+    return sorted(files, key=order_of)
+
+
+def order_of(file: Path) -> list[int | str]:
+    """Return the key by which the files of a folder are sorted."""
+    return _numbers_in(f"{file.parent}/{file.stem}-1")
 
 
 def _numbers_in(path: str) -> list[int | str]:

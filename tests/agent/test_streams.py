@@ -29,6 +29,7 @@ from horde_agent.record import Flag, read
 from horde_agent.refusals import BadInput
 from horde_agent.runs.sources import line_reader
 from horde_agent.runs.sources.followed_file import FollowedFile
+from horde_agent.runs.sources.followed_folder import FollowedFolder
 from horde_agent.runs.sources.line_reader import LineReader
 from horde_agent.runs.storage.run import HeaderEnv
 from tests.agent.commands import summary_of
@@ -898,6 +899,48 @@ def test_a_folder_that_gets_further_files_is_followed_and_resumed(
     assert "'101.parquet'" in capfd.readouterr().err
 
 
+def test_a_rename_while_files_are_listed_loses_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listed before the second rename, "b" would be missing between "a" and "c"."""
+    path = tmp_path / "log"
+    path.write_text("a\n")
+    file = FollowedFile(path)
+    lines = iter(file)
+    assert next(lines).data == b"a"
+    path.rename(tmp_path / "log.1")
+    path.write_text("b\n")
+    listed = Path.glob
+
+    def listed_late(self: Path, pattern: str) -> list[Path]:
+        files = list(listed(self, pattern))
+        if not (tmp_path / "log.2").exists():
+            path.rename(tmp_path / "log.2")
+            path.write_text("c\n")
+        return files
+
+    monkeypatch.setattr(Path, "glob", listed_late)
+    assert [next(lines).data for _ in range(2)] == [b"b", b"c"]
+    file.close()
+
+
+def test_files_of_a_folder_may_be_removed_once_they_were_read(folder: Folder) -> None:
+    """Without its place in the order, the run would read the other files again."""
+    table = rows()
+    Path("days").mkdir()
+    for k in range(3):
+        write_parquet(table, 10 * k, 10 * (k + 1), f"days/{k}.parquet")
+    files = FollowedFolder(Path("days"), list(table))
+    taken = iter(files)
+    times = [float(next(taken).cells["t"][0]) for _ in range(15)]
+    Path("days/1.parquet").unlink()
+    times += [float(next(taken).cells["t"][0]) for _ in range(15)]
+    write_parquet(table, 30, 40, "days/3.parquet")
+    Path("days/2.parquet").unlink()
+    times += [float(next(taken).cells["t"][0]) for _ in range(10)]
+    assert times == table["t"][:40].tolist()
+
+
 def test_what_cannot_be_followed_is_refused_in_a_sentence(
     folder: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -973,11 +1016,13 @@ def test_no_kill_loses_or_repeats_a_row_that_is_followed(kind: Any, folder: Fold
         if Path("run/log/life.rec").exists():
             command = "resume run"
         n_before = rows_of(Path("run"))
+        # A run begins with the file of that time: the first one must have begun before a rename
+        is_awaited = k == 0 or rng.random() < 0.8
         process = FORKS.Process(target=run_command, args=(command.split(), Path("messages")))
         process.start()
         growing = data.grow(60 * k, 60 * (k + 1))
         next(growing)
-        if rng.random() < 0.8:
+        if is_awaited:
             while rows_of(Path("run")) <= n_before and process.is_alive():
                 time.sleep(0.01)
         next(growing, None)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from io import FileIO
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +79,7 @@ class FollowedFile:
         """Return the file of a place, at the place."""
         if place is None:
             return self._path.open("rb", buffering=0)
-        series = self._series()
+        series = [file.path for file in self._series()]
         matches = [file for file in series if place.is_in(file)]
         if not matches:
             # Files of one header have the same first bytes: a copy is found if it is the only one
@@ -94,14 +93,24 @@ class FollowedFile:
             f"renamed to, so rows after that place are lost: start a new run"
         )
 
-    def _series(self) -> list[Path]:
-        """Return the files that the path was renamed to, the oldest first, and the path."""
-        renamed: list[tuple[int, Path]] = []
-        for file in self._path.parent.glob(f"{glob.escape(self._path.name)}?*"):
-            with suppress(OSError):  # renamed again
-                if file.is_file() and file.suffix not in _PACKED:
-                    renamed.append((file.stat().st_mtime_ns, file))
-        return [file for _, file in sorted(renamed)] + [self._path]
+    def _series(self) -> list[_Named]:
+        """Return the files that the path was renamed to, the oldest first, and the path's if there is one.
+
+        They are listed again if the path was renamed meanwhile: one of them would be missing.
+        """
+        while True:
+            newest = _named(self._path)
+            renamed: list[_Named] = []
+            for path in self._path.parent.glob(f"{glob.escape(self._path.name)}?*"):
+                file = _named(path)
+                if file is not None and path.suffix not in _PACKED:
+                    renamed.append(file)
+            if _number_of(_named(self._path)) == _number_of(newest):
+                break
+        renamed.sort(key=lambda file: file.changed_ns)
+        if newest is not None:
+            renamed.append(newest)
+        return renamed
 
     def stop(self) -> None:
         """End the lines; safe in a signal handler."""
@@ -170,8 +179,10 @@ class FollowedFile:
         if is_replaced:
             if has_unfinished:
                 return b"\n"
-            self._begin(self._next_file().open("rb", buffering=0))
-            return None
+            following = self._opened_next()
+            if following is not None:
+                self._begin(following)
+                return None
         if os.fstat(file.fileno()).st_size < file.tell():
             self._begin(self._path.open("rb", buffering=0))
             self._follows_loss = True
@@ -186,14 +197,25 @@ class FollowedFile:
         except OSError:  # renamed, and the next one is not there yet
             return False
 
-    def _next_file(self) -> Path:
-        """Return the file that replaced the present one, which may be renamed, too."""
-        present = Place(os.fstat(self._file.fileno()).st_ino)
+    def _opened_next(self) -> FileIO | None:
+        """Return the file that replaced the present one, which may be renamed, too; None if it was just renamed."""
+        present = os.fstat(self._file.fileno()).st_ino
         series = self._series()
-        for file, following in pairwise(series):
-            if present.is_in(file):
-                return following
-        return self._path
+        numbers = [file.inode for file in series]
+        place = len(series) - 1  # if the present one was removed
+        if present in numbers:
+            place = numbers.index(present) + 1
+        if not 0 <= place < len(series):
+            return None
+        following = series[place]
+        try:
+            opened = following.path.open("rb", buffering=0)
+        except OSError:
+            return None
+        if os.fstat(opened.fileno()).st_ino == following.inode:
+            return opened
+        opened.close()
+        return None
 
     def _begin(self, file: FileIO) -> None:
         self._file.close()
@@ -201,6 +223,31 @@ class FollowedFile:
         self._start = 0
         self._end = 0
         self._begins_file = True
+
+
+class _Named(NamedTuple):
+    """A file as it was listed."""
+
+    path: Path
+    inode: int
+    changed_ns: int
+
+
+def _named(path: Path) -> _Named | None:
+    """Return the file of a path; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:  # renamed
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return _Named(path, status.st_ino, status.st_mtime_ns)
+
+
+def _number_of(file: _Named | None) -> int | None:
+    if file is None:
+        return None
+    return file.inode
 
 
 def _digest(head: bytes) -> str:

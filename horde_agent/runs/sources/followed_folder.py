@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from horde_agent.formats.arrow_files import PARQUET, parquet_files
+from horde_agent.formats.arrow_files import PARQUET, order_of, parquet_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.sources.line_reader import Line
 
@@ -116,16 +116,18 @@ class FollowedFolder:
                     return
 
     def _next_file(self) -> Path | None:
-        """Return the file to read; None if there is none yet."""
-        files = parquet_files(self._path)
-        names = [str(file.relative_to(self._path)) for file in files]
-        index = 0
-        if self._end.name in names:
-            index = names.index(self._end.name) + int(self._is_read)
-        if index == len(files):
-            return None
-        self._is_read = False
-        return files[index]
+        """Return the file to read; None if there is none yet. Files that were read may be removed."""
+        present = self._path / self._end.name
+        for file in parquet_files(self._path):
+            is_present = file == present
+            if not self._end.name or order_of(file) > order_of(present):
+                is_next = True
+            else:
+                is_next = is_present and not self._is_read
+            if is_next:
+                self._is_read = False
+                return file
+        return None
 
     def _may_change(self, file: Path) -> bool:
         """Return whether a file that cannot be read changed within ten seconds."""
