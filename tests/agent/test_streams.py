@@ -931,13 +931,13 @@ def test_files_of_a_folder_may_be_removed_once_they_were_read(folder: Folder) ->
     for k in range(3):
         write_parquet(table, 10 * k, 10 * (k + 1), f"days/{k}.parquet")
     files = FollowedFolder(Path("days"), list(table))
-    taken = iter(files)
-    times = [float(next(taken).cells["t"][0]) for _ in range(15)]
+    lines = iter(files)
+    times = [float(next(lines).cells["t"][0]) for _ in range(15)]
     Path("days/1.parquet").unlink()
-    times += [float(next(taken).cells["t"][0]) for _ in range(15)]
+    times += [float(next(lines).cells["t"][0]) for _ in range(15)]
     write_parquet(table, 30, 40, "days/3.parquet")
     Path("days/2.parquet").unlink()
-    times += [float(next(taken).cells["t"][0]) for _ in range(10)]
+    times += [float(next(lines).cells["t"][0]) for _ in range(10)]
     assert times == table["t"][:40].tolist()
 
 
