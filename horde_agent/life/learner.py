@@ -673,7 +673,10 @@ def predict_along(
     for t, observation in enumerate(observations):
         begins = before is None or fed_back is None or broken[t]
         filled = last_readings.fill(observation, begins=bool(flags[t] & Flag.GAP))
-        tiles = begin(filled) if begins else interface.encode(filled, before[fed_back])  # type: ignore[index]
+        if begins:
+            tiles = begin(filled)
+        else:
+            tiles = interface.encode(filled, before[fed_back])  # type: ignore[index]
         out[t] = horde.predict(tiles, last_readings.known(observation))
         before = out[t]
     return out

@@ -225,8 +225,10 @@ def test_a_sensor_without_a_reading_for_a_minute_is_lost_once_until_it_returns(
 ) -> None:
     """Of 10 steps a second: read until step 100, so lost at step 700; read at 1,500, lost at 2,100."""
     for step in range(0, 2500, 10):
-        is_missing = 100 < step < 1500 or step > 1500
-        look(alarms, step, [np.nan if is_missing else 0.5, 0.0])
+        light = 0.5
+        if 100 < step < 1500 or step > 1500:
+            light = np.nan
+        look(alarms, step, [light, 0.0])
     of_alarm = [sentence for name, sentence in raised() if name == "sensor_lost"]
     message = "light has had no reading for 60 s"
     assert sorted(of_alarm) == sorted(f"step {step}: {message}" for step in ("700", "2,100"))

@@ -64,7 +64,8 @@ LIFE = "learn --physics planar --excursion-probability 0.05 --horizon 12 --seed 
 
 def renamed(table: dict[str, Any], name: str, new_name: str) -> dict[str, Any]:
     """Return a table with another name of a value, in the place of the first; unchanged without it."""
-    return {new_name if key == name else key: value for key, value in table.items()}
+    names = {name: new_name}
+    return {names.get(key, key): value for key, value in table.items()}
 
 
 def with_types(records: Any, types: dict[str, str]) -> Any:
@@ -433,7 +434,9 @@ def test_the_page_of_the_formats_reads_what_the_program_does(elsewhere: Path) ->
 
 
 def newer_line(file: Path) -> None:
-    kind = kinds.LIFE if file.name == "life.rec" else kinds.EXCURSIONS
+    kind = kinds.EXCURSIONS
+    if file.name == "life.rec":
+        kind = kinds.LIFE
     header = read_header(file, kind)
     records = file.read_bytes()[header["offset"] :]
     file.write_bytes(encode_header({**header, "version": 7, "program": "9.1"}) + records)
@@ -626,5 +629,8 @@ def test_a_kill_at_any_moment_leaves_the_old_folder_or_the_new(old: Path, tmp_pa
             process.join()
             content = content_of(run)
             assert content in (old_content, new_content)
-            n_kills["new" if content == new_content else "old"] += 1
+            side = "old"
+            if content == new_content:
+                side = "new"
+            n_kills[side] += 1
     assert n_kills["old"] >= 10

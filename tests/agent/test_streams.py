@@ -53,6 +53,13 @@ high = 1.0
 OF_EPISODES = 'episode = "e"\nterminated = "end"\nnext_reward = "r"\n'
 
 
+def as_bytes(line: str | bytes) -> bytes:
+    """Return a line, text or not, as bytes."""
+    if isinstance(line, str):
+        return line.encode()
+    return line
+
+
 def rows(n: int = 300) -> dict[str, np.ndarray]:
     """Two actions with b = .25 and .75; x is a running mean of the actions, y a sawtooth; 10 rows an episode."""
     rng = np.random.default_rng(3)
@@ -98,9 +105,7 @@ class Folder:
 
     def run(self, words: str, lines: Iterable[str | bytes] = ()) -> int:
         """Run a command with these lines on standard input."""
-        data = b"".join(
-            (line.encode() if isinstance(line, str) else line) + b"\n" for line in lines
-        )
+        data = b"".join(as_bytes(line) + b"\n" for line in lines)
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
         return cli.main(words.split())
 
@@ -298,7 +303,7 @@ def test_a_row_that_cannot_be_read_is_a_gap_with_its_number_and_text(
     (message,) = [text for text in capfd.readouterr().err.splitlines() if "left out" in text]
     assert why in message
     assert "row 6 is left out" in message
-    shown = line if isinstance(line, str) else line.decode(errors="backslashreplace")
+    shown = as_bytes(line).decode(errors="backslashreplace")
     assert repr(shown[:60])[1:20] in message
     assert summary_of("run")["learning_steps"] == 18
     assert summary_of("run")["gaps"] == 1

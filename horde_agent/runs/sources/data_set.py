@@ -195,7 +195,9 @@ def append_rows(folder: RunFolder, more: Path) -> list[str]:
         remove_unfinished(folder)
         raise
     event = {"step": 0, "event": IMPORTED, "row": recorder.n_rows}
-    place = None if table.end is None else table.end.state()
+    place = None
+    if table.end is not None:
+        place = table.end.state()
     folder.events.append({**event, "position": place}, is_needed=True)
     return [*table.facts, *table.remarks]
 
