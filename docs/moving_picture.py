@@ -86,7 +86,7 @@ def main() -> None:
     (path,) = pen.plot([], [], color="0.75", linewidth=1.5)
     body = pen.add_patch(plt.Circle((0, 0), BODY_RADIUS_M, color="#1b7f4b"))
     (nose,) = pen.plot([], [], color="white", linewidth=2)
-    chart.set(ylim=(0, 1.15), xlabel="robot time (s)", ylabel="nearness ahead")
+    chart.set(ylim=(0, 1.15), xlabel="robot time (s)", ylabel="nearness of what is ahead")
     chart.spines[["top", "right"]].set_visible(False)
     (reading,) = chart.plot([], [], color="0.6", linewidth=1.5, label="sensed now")
     (forward,) = chart.plot([], [], color=BLUE, linewidth=2, label="if it drove forward")

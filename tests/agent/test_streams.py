@@ -881,7 +881,7 @@ def test_a_folder_that_gets_further_files_is_followed_and_resumed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In the order of their numbers; a file that is no Parquet is left out once it changes no more."""
-    monkeypatch.setattr("horde_agent.runs.sources.followed_folder._PATIENCE_S", 0.3)
+    monkeypatch.setattr("horde_agent.runs.sources.followed_folder.PATIENCE_S", 0.3)
     split(folder, 0)
     table = rows()
     Path("days").mkdir()

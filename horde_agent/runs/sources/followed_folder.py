@@ -13,7 +13,8 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.sources.line_reader import Line
 
 _POLL_S = 0.2
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
+"""How long a file that cannot be read, and does not change, is awaited, in seconds."""
 
 
 class FolderPlace(NamedTuple):
@@ -140,7 +141,7 @@ class FollowedFolder:
         if first_seen[:2] != version[:2]:
             self._awaited[file] = version
             return True
-        return version.seen_s - first_seen.seen_s < _PATIENCE_S
+        return version.seen_s - first_seen.seen_s < PATIENCE_S
 
 
 class _Version(NamedTuple):
