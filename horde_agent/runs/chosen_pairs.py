@@ -31,6 +31,7 @@ def chosen_pairs(path: Path, n: int) -> str:
     if n < 1:
         raise BadInput(f"--pairs must be at least 1, got {n}")
     folder = RunFolder(path)
+    folder.refuse_removed("be searched for pairs")
     run = open_run(folder)
     extent = folder.extent()
     first_row = int(extent.n_rows * _SETTLED_AFTER)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import tyro
 
@@ -65,14 +65,48 @@ def _shown(metavar: str, default: str | None = None, help: str | None = None) ->
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=default, help=help)
 
 
+_UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS_BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
+
+
 def seconds(text: str) -> float | None:
     """Parse a duration such as 10min and return seconds; None for "never". Raise BadInput if it is none."""
     if text == "never":
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|d)", text)
-    if match is None or not float(match[1]):
+    duration_s = _quantity(text, _UNITS_S)
+    if duration_s is None:
         raise BadInput(f"--snapshot-every {text} is not a duration; write 30s, 10min, 2h or never")
-    return float(match[1]) * {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[match[2]]
+    return duration_s
+
+
+def _quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """Return a positive number times its unit; None if the text is none."""
+    match = re.fullmatch(rf"(\d+(?:\.\d*)?)\s*({'|'.join(units)})", text)
+    if match is None or not float(match[1]):
+        return None
+    return float(match[1]) * units[match[2]]
+
+
+class Keep(NamedTuple):
+    """How much of a recording stays: one of the two is set.
+
+    Attributes:
+        duration_s: Of the newest rows, in seconds of the robot's time.
+        n_bytes: Of the files of rows.
+    """
+
+    duration_s: float | None = None
+    n_bytes: float | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Keep:
+        """Parse `30d` or `10GB`; raise BadInput if it is neither."""
+        keep = cls(_quantity(text, _UNITS_S), _quantity(text, _UNITS_BYTES))
+        if keep == cls():
+            raise BadInput(
+                f"--keep {text} is neither a duration nor a size; write 12h, 30d, 500MB or 10GB"
+            )
+        return keep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +182,9 @@ class LearnConfig:
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.
+        keep: Rows of the record that stay, a duration or a size, as `30d` or `10GB`. Older files are
+            removed after a snapshot; what needs the whole record is then refused.
+        archive: With --keep, write these files to Parquet in the run's `archive/` before.
         on_alarm: Command to call with the name of an alarm and a sentence. Names are `diverged`,
             `overheating`, `deadline`, `disk`, `silent`, `sensor_lost` (docs/runs.md).
         lost_after: Seconds without a reading after which a sensor is lost, for the alarm.
@@ -212,6 +249,8 @@ class LearnConfig:
     passes: int = 1
     realtime: bool = False
     snapshot_every: Annotated[str, _shown("DURATION")] = "10min"
+    keep: Annotated[str | None, _shown("30d|10GB", "(default: all)")] = None
+    archive: bool = False
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
     lost_after: float = 60.0
     physics: Annotated[
@@ -512,7 +551,14 @@ def refuse_no_run(path: Path) -> None:
 
 def is_life(path: Path | None) -> bool:
     """Return whether the path is a run's folder with a recording."""
-    return path is not None and is_file(path / "log" / "life.rec")
+    if path is None:
+        return False
+    if is_file(path / "log" / "life.rec"):
+        return True
+    try:
+        return any((path / "log").glob("life-[0-9]*.rec"))  # the oldest files may have been removed
+    except OSError:
+        return False
 
 
 def run_of(path: Path | None) -> Path | None:
@@ -563,6 +609,7 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     )
     if config.on_alarm is not None:
         refuse_no_command(config.on_alarm)
+    yield from _rules_of_keeping(config)
     yield from _rules_of_shards_and_robots(config)
     yield from _rules_of_learner(config, questions)
 
@@ -682,6 +729,47 @@ def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
         is_paper=config.paper,
         has_shards=config.shards is not None,
         questions=_questions_of(config),
+    )
+
+
+_LEAST_KEPT = Keep(duration_s=7200.0, n_bytes=128e6)
+"""Two files of rows, which are removed as a whole: that being written, and the one before it."""
+
+
+def _rules_of_keeping(config: LearnConfig) -> Iterator[Rule]:
+    """Yield the rules of how many rows stay."""
+    if config.keep is None:
+        yield config.archive, "--archive writes what --keep removes: give --keep, or omit it"
+        return
+    keep = Keep.of(config.keep)
+    flag = f"--keep {config.keep}"
+    yield (
+        config.backend in RECORDED and not config.is_streamed,
+        f"{flag} is for rows that are recorded as they come: those of a log or a data set are learned from again; "
+        "omit it",
+    )
+    every_s = seconds(config.snapshot_every)
+    yield (
+        every_s is None,
+        f"{flag} removes the rows before a snapshot, and --snapshot-every never takes one: choose a duration",
+    )
+    least_s = _LEAST_KEPT.duration_s or 0.0
+    why = "two files of an hour"
+    if config.is_real_time and 2.0 * (every_s or 0.0) > least_s:
+        least_s = 2.0 * (every_s or 0.0)
+        why = f"the rows since the last snapshot but one (--snapshot-every {config.snapshot_every})"
+    yield (
+        keep.duration_s is not None and keep.duration_s < least_s,
+        f"{flag} is less than a resume needs, {why}: choose at least {least_s / 3600.0:g}h",
+    )
+    least_bytes = _LEAST_KEPT.n_bytes or 0.0
+    yield (
+        keep.n_bytes is not None and keep.n_bytes < least_bytes,
+        f"{flag} is less than a resume needs, two files of 64 MB: choose at least {least_bytes / 1e6:g}MB",
+    )
+    yield (
+        config.archive and find_spec("pyarrow") is None,
+        "--archive needs pyarrow: pip install -e '.[log]'",
     )
 
 

@@ -218,8 +218,10 @@ class ExcursionTable:
         if self._path is None:
             return
         path = file_at(self._path, self._n_parts)
-        pieces = list(read_pieces(path, FORMAT))
-        is_sound = np.concatenate([piece.is_sound for piece in pieces])
+        soundness = []
+        for piece in read_pieces(path, FORMAT):  # months of them do not fit in memory
+            soundness.append(piece.is_sound)
+        is_sound = np.concatenate(soundness)
         n_written = n_in_part - len(records)
         n_lost = n_written - int(np.count_nonzero(is_sound[:n_written]))
         if n_lost:
@@ -232,9 +234,9 @@ class ExcursionTable:
         n_kept = min(n_written, len(is_sound))
         for later in record_files(self._path)[self._n_parts :]:
             later.unlink()
-        cut(path, int(pieces[0].header["offset"]) + n_kept * pieces[0].itemsize)
+        cut(path, int(piece.header["offset"]) + n_kept * piece.itemsize)
         self._n_in_part = n_kept + len(records)
-        if pieces[0].is_old:
+        if piece.is_old:
             self._begin_part(np.arange(self.n_demons))
             self._n_in_part = len(records)
 

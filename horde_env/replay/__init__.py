@@ -156,7 +156,7 @@ class Recording(ABC):
 def is_run(path: str | Path) -> bool:
     """Return whether a path names a run's folder with a recording, or a file of such a recording."""
     path = Path(path)
-    return path.suffix == ".rec" or (path / "log" / "life.rec").is_file()
+    return path.suffix == ".rec" or bool(_files(path / "log" / "life.rec"))
 
 
 class RecordedRun(Recording):

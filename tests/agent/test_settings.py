@@ -150,6 +150,25 @@ FILES: list[tuple[dict[str, Any], str]] = [
     ({"on_alarm": "no-such-command-anywhere"}, "there is no such command"),
     ({"snapshot_every": "10"}, "--snapshot-every 10 is not a duration; write 30s"),
 ]
+KEEPING: list[tuple[dict[str, Any], str]] = [
+    ({"keep": "3"}, "--keep 3 is neither a duration nor a size; write 12h, 30d, 500MB or 10GB"),
+    ({"keep": "0d"}, "--keep 0d is neither a duration nor a size"),
+    ({"keep": "90min"}, "less than a resume needs, two files of an hour: choose at least 2h"),
+    ({"keep": "127MB"}, "two files of 64 MB: choose at least 128MB"),
+    (
+        {"keep": "5h", "snapshot_every": "3h", "realtime": True},
+        "(--snapshot-every 3h): choose at least 6h",
+    ),
+    (
+        {"keep": "5h", "snapshot_every": "never"},
+        "--snapshot-every never takes one: choose a duration",
+    ),
+    (
+        {"keep": "5h", "data": Path("table.csv")},
+        "those of a log or a data set are learned from again",
+    ),
+    ({"archive": True}, "--archive writes what --keep removes: give --keep"),
+]
 LEARNER: list[tuple[dict[str, Any], str]] = [
     ({"trace_rule": "clip"}, "unknown trace rule 'clip': choose clipped"),
     ({"trace_rule": "clip"}, "did you mean 'clipped'"),
@@ -169,6 +188,7 @@ LEARNER: list[tuple[dict[str, Any], str]] = [
         *PROCESSES,
         *QUESTIONS,
         *FILES,
+        *KEEPING,
         *LEARNER,
     ],
 )

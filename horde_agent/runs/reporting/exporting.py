@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 
 from horde_agent.formats.arrays import NEEDS_PYARROW
-from horde_agent.formats.columns import Columns, shifts_of
+from horde_agent.formats.columns import Columns
 from horde_agent.formats.format import UNFINISHED
 from horde_agent.formats.lerobot import write_lerobot
 from horde_agent.formats.minari import write_minari
@@ -38,14 +37,14 @@ from horde_agent.record import (
     READ_FIELDS,
     OnFault,
     Stream,
-    columns_of,
     header_of,
     read_in_parts,
 )
-from horde_agent.record.segments import KEYS_OF_FILE, read_header, started_files
+from horde_agent.record.segments import KEYS_OF_FILE, read_header, record_files, started_files
 from horde_agent.refusals import BadInput, imported
 from horde_agent.runs.reporting.mcap_file import LifeWriter, RowTimes, columns_toml, resumes_of
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.parquet import SOURCE, columns_with_channels, write_table
 from horde_agent.runs.storage.resume import open_trained
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.staging import publish, remove_leftover, staging_folder
@@ -56,7 +55,6 @@ _EVENT_COLUMNS = ("step", "event", "row", "time", "why", "cause")
 _LARGEST_BYTES = 1_000_000_000  # of predictions
 _MINARI_BYTES = 40_000  # overhead of HDF5 for each episode: 24,500 were measured
 PREDICTED_ROWS = 4_096  # in memory at a time
-_SOURCE = b"horde_source"  # key in a table's metadata: the recording's files and their times
 
 
 def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = False) -> Path:
@@ -86,7 +84,7 @@ def export(run: Path, to: str, out: Path | None = None, *, predictions: bool = F
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if to in ("minari", "lerobot"):
         return _to_data_set(folder, to, out or folder.exported / to, console)
-    if not folder.life.is_file():
+    if not record_files(folder.life):
         raise BadInput(f"{run} contains no recording: log/{folder.life.name} is missing")
     place = out or folder.exported
     if to == "mcap":
@@ -104,22 +102,6 @@ def refuse_predictions(to: str) -> None:
 
 def _reporter(console: Console) -> OnFault:
     return lambda fault: console.print(f"{fault}.", markup=False)
-
-
-def _columns_with_channels(part: Stream) -> dict[str, NDArray[Any]]:
-    """Return rows of a recording as columns by name, each of shape (n_rows,)."""
-    rows = part.rows
-    n_inputs = rows["observation"].shape[1]
-    names = [channel["name"] for channel in part.header.get("channels", [])]
-    if len(names) != n_inputs:
-        names = [f"obs_{i}" for i in range(n_inputs)]
-    columns = columns_of(rows)
-    shifts = shifts_of(part.header)
-    for i, name in enumerate(names):
-        columns[name] = rows["observation"][:, i]
-        if name in shifts:
-            columns[name] = shifts[name].values(columns[name])
-    return columns
 
 
 # ---- Parquet ---------------------------------------------------------------------------------------------------------
@@ -141,7 +123,7 @@ def _to_parquet(folder: RunFolder, out: Path, console: Console, *, predictions: 
             beside.append(stage / f"{out.name}-events.parquet")
             events = days.events.events
             columns = {name: [event.get(name) for event in events] for name in _EVENT_COLUMNS}
-            _write_table(beside[-1], columns)
+            write_table(beside[-1], columns)
         if "channels" in header:  # else it was recorded by a `Recorder` of the user's own
             names = {name: name for name in READ_FIELDS}
             if not _is_reward_known(folder.life):
@@ -211,14 +193,14 @@ class _Days:
         recorded = set()
         for table in tables:
             try:
-                recorded.add((pq.read_schema(table).metadata or {}).get(_SOURCE, b"").decode())
+                recorded.add((pq.read_schema(table).metadata or {}).get(SOURCE, b"").decode())
             except (OSError, ValueError):  # a damaged table is written again
                 return False
         return recorded == {f"{source} {len(tables)}"}
 
     def _write_days(self, part: Stream, tables: Path, stem: str, source: str) -> None:
         """Write the rows of one file as one table per day."""
-        columns = _columns_with_channels(part)
+        columns = columns_with_channels(part)
         period_s = float(part.header.get("period_s", 0.1))
         t_s = self._began.timestamp() + columns["step"].astype(np.int64) * period_s
         days = (t_s // DAY_S).astype(np.int64)
@@ -229,18 +211,7 @@ class _Days:
             }
             day_folder = tables / f"day={datetime.fromtimestamp(day * DAY_S, UTC):%Y-%m-%d}"
             day_folder.mkdir(exist_ok=True)
-            _write_table(day_folder / f"{stem}.parquet", of_day, f"{source} {len(all_days)}")
-
-
-def _write_table(path: Path, columns: dict[str, Any], source: str = "") -> None:
-    """Write a Parquet file with a CRC-32 for each page."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table(columns)
-    if source:
-        table = table.replace_schema_metadata({_SOURCE: source.encode()})
-    pq.write_table(table, path, compression="zstd", write_page_checksum=True)
+            write_table(day_folder / f"{stem}.parquet", of_day, f"{source} {len(all_days)}")
 
 
 def _trained(folder: RunFolder, console: Console) -> Run:

@@ -314,6 +314,7 @@ def replay_session(
     """
     recorded = RunFolder(Path(str(config.log)))
     acting = recorded.acting_settings()
+    recorded.refuse_removed("be replayed")
     extent = recorded.extent()
     run = make_run(HeaderEnv(extent.header), config, folder, recorded=acting)
     for path in record_files(recorded.life):

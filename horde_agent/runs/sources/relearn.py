@@ -83,6 +83,7 @@ def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:
             )
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
+        folder.refuse_removed("be learned from again from its start")
         for path in record_files(excursions):
             path.unlink()
         run = open_run(folder)  # its Horde may have a part of the snapshot

@@ -138,6 +138,8 @@ class RobotSource(Source):
             refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
             change_questions(life, self.run.interface, folder, resumed.changes)
             if self._requested is not None:
+                if self._requested.learns:
+                    folder.refuse_removed("teach further questions from its whole record")
                 self._checked = check_changes(life, self.run.config.behaviour, self._requested)
             recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
             life.student.errors.table.resume_in(folder.excursions)

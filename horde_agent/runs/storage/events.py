@@ -8,6 +8,7 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
                    restored, otherwise it continues after a gap with the random numbers of
                    [seed, 2, number]
     snapshot       a snapshot was written         questions   questions were added or removed
+    removed        rows before `row` were removed, as --keep asks
     gap            frames were lost, the link was lost, or the robot was reset; drives do not count
     disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
     late           a step was more than 50 ms late

@@ -27,7 +27,12 @@ from typing import Any, NamedTuple
 
 from horde_agent.record import FORMAT, header_of, snapshots
 from horde_agent.record.kinds import COLUMNS, QUESTIONS, SETTINGS, NewerFormat
-from horde_agent.record.segments import read_segment, record_files, started_files
+from horde_agent.record.segments import (
+    read_segment,
+    record_files,
+    record_numbers,
+    started_files,
+)
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import (
     RECORDED,
@@ -112,6 +117,7 @@ class RunFolder:
         self.shards = path / "shards"
         self.events = EventLog(self.log / "events.jsonl")
         self.exported = path / "export"
+        self.archive = path / "archive"  # Parquet tables of rows that `--keep` removed
         self.lock = path / ".lock"
         # While a robot is open: how to ask for its stop (`stop_request`)
         self.stop = path / ".stop"
@@ -318,6 +324,22 @@ class RunFolder:
         if not n_rows and not may_be_empty:
             raise BadInput(f"{self.path} contains no finished run: its log is empty")
         return Extent(header, n_rows, last_step)
+
+    @property
+    def n_removed(self) -> int:
+        """Number of rows at the beginning that are gone, as `--keep` asks; 0 if the oldest file cannot be read."""
+        with suppress(OSError, ValueError, LookupError):
+            return record_numbers(started_files(self.life)[0], FORMAT).start
+        return 0
+
+    def refuse_removed(self, what: str) -> None:
+        """Raise BadInput, saying what is impossible, if rows at the beginning of the recording were removed."""
+        n_removed = self.n_removed
+        if n_removed:
+            raise BadInput(
+                f"{self.path} cannot {what}: the first {n_removed:,} rows of its record were removed (--keep), and "
+                "learning needs all of them; `horde export` writes those that are left"
+            )
 
     def summarised_steps(self) -> int | None:
         """Return the number of steps in the summary; None without one."""

@@ -148,6 +148,7 @@ def resumption(folder: RunFolder) -> Resumption:
             source=snapshot.facts.get("source"),
             number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
+    folder.refuse_removed("be replayed from its start, though no snapshot is intact")
     notes.append("There is no intact snapshot: the run is replayed from its start.")
     return Resumption(state={}, number=1 + events.n_resumes, notes=notes)
 

@@ -23,8 +23,9 @@ from horde_agent.life.stream import LearnedStream
 from horde_agent.processes import own_version
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.record.kinds import NewerFormat
-from horde_agent.runs.config import seconds
+from horde_agent.runs.config import Keep, seconds
 from horde_agent.runs.storage.resume import Resumption, read_snapshot
+from horde_agent.runs.storage.retention import Retention
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.versions import versions
 from horde_agent.saving import State, nested
@@ -79,6 +80,10 @@ class SnapshotWriter(LifeHooks):
         self._recorder = recorder
         self._sampler = sampler
         self._every_s = seconds(run.config.snapshot_every)
+        self._retention: Retention | None = None
+        if recorder is not None and run.config.keep is not None:
+            keep = Keep.of(run.config.keep)
+            self._retention = Retention(run.folder, keep, is_archived=run.config.archive)
         # At the start: an upgrade may follow
         self._version = own_version()
         self._versions = versions()
@@ -222,6 +227,8 @@ class SnapshotWriter(LifeHooks):
             if shards is not None:
                 shards.drop_snapshots(_entry(snapshots.found(folder.checkpoint)))
             folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
+            if self._retention is not None:
+                self._retention.apply(step)
         except (RecordLost, OSError, ShardLost) as error:
             why: str | None
             if isinstance(error, ShardLost):

@@ -1,0 +1,172 @@
+"""Retention: a life of 30 days that keeps three ends as one that keeps all, and says what it cannot do any more."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from horde_agent.cli import learn
+from horde_agent.record import read, snapshots
+from horde_agent.record.segments import record_files
+from horde_agent.runs.config import Keep
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.retention import Retention
+from tests.agent.commands import flip, horde, refused, summary_of
+from tests.agent.doubles import ToyBody
+from tests.facts import states
+
+PERIOD_S = 600.0
+DAY = 144
+"""Steps of a day; a file of rows has six, an hour of them."""
+OWN = """
+[[family]]
+policies = ["left"]
+gammas = [0.5]
+channels = ["saw"]
+"""
+TABLES = ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv")
+
+
+def slow_body(_config: object) -> ToyBody:
+    """Return a body of which a step lasts ten minutes."""
+    body = ToyBody()
+    body.metadata = {**body.metadata, "period_s": PERIOD_S}
+    return body
+
+
+def lived(run: Path, options: str = "") -> Path:
+    """Live 30 days, with a stop and a snapshot after 20 and 25 of them."""
+    words = f"--horizon 8 --snapshot-every 1h {options} --steps {20 * DAY}"
+    assert horde("learn", words, f"--out {run}") == 0
+    for days in (25, 30):
+        assert horde(f"resume {run} --steps {days * DAY}") == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of two lives, of which one keeps three days and archives the others."""
+    folder = tmp_path_factory.mktemp("lives")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learn, "make_env", slow_body)
+        lived(folder / "whole")
+        lived(folder / "kept", "--keep 3d --archive")
+    return folder
+
+
+def test_a_life_that_keeps_three_days_ends_as_one_that_keeps_all(lives: Path) -> None:
+    kept = RunFolder(lives / "kept")
+    whole = RunFolder(lives / "whole")
+    assert summary_of(kept.path)["weights_sha256"] == summary_of(whole.path)["weights_sha256"]
+    for name in TABLES:
+        assert (kept.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert kept.excursions.read_bytes() == whole.excursions.read_bytes()
+
+
+def test_rows_since_the_last_snapshot_but_one_stay_and_no_more_than_a_file(lives: Path) -> None:
+    """That snapshot is of day 25, so five days stay, though three would do."""
+    kept = RunFolder(lives / "kept")
+    rows = read(kept.life).rows
+    newest = read(RunFolder(lives / "whole").life, newest=len(rows)).rows
+    np.testing.assert_array_equal(rows["step"], newest["step"])
+    np.testing.assert_array_equal(rows["observation"], newest["observation"])
+    counts = [snapshots.read_facts(path)["n_rows"] for path in snapshots.found(kept.checkpoint)]
+    n_needed = max(counts) - min(counts)
+    assert n_needed > 5 * DAY - 50
+    assert n_needed < len(rows) <= n_needed + 7
+    assert kept.n_removed == kept.extent().n_rows - len(rows)
+    (removed,) = [event for event in kept.events.read().events if event["event"] == "removed"][-1:]
+    assert removed["row"] == kept.n_removed
+
+
+def test_what_was_removed_is_in_the_archive(lives: Path) -> None:
+    whole = read(RunFolder(lives / "whole").life).rows
+    n_removed = RunFolder(lives / "kept").n_removed
+    table = f"'{lives}/kept/archive/*.parquet'"
+    archived = duckdb.sql(f"select step, age, action from {table} order by step, action").fetchall()
+    expected = [
+        (int(row["step"]), float(row["observation"][0]), int(row["action"]))
+        for row in whole[:n_removed]
+    ]
+    assert archived == sorted(expected, key=lambda row: (row[0], row[2]))
+
+
+def test_a_life_without_its_oldest_rows_is_examined_exported_and_reported(
+    lives: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = lives / "kept"
+    assert horde(f"doctor {run}") == 0
+    assert "DAMAGED" not in capsys.readouterr().out
+    before = [(run / name).read_bytes() for name in TABLES]
+    for name in (*TABLES, "summary.json"):
+        (run / name).unlink()
+    assert horde(f"report {run}") == 0
+    assert [(run / name).read_bytes() for name in TABLES] == before
+    assert horde(f"export {run} --out exported") == 0
+
+
+NEEDS_ALL = (
+    "learn --backend replay --out again --log run",
+    "learn --data run --out again",
+    "features run",
+    "resume run --steps 9999 --add own.toml --learn-from-record",
+)
+
+
+@pytest.mark.parametrize("command", NEEDS_ALL)
+def test_what_needs_the_whole_record_is_refused(
+    command: str,
+    lives: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learn, "make_env", slow_body)
+    shutil.copytree(lives / "kept", elsewhere / "run")
+    (elsewhere / "own.toml").write_text(OWN)
+    n_removed = RunFolder(elsewhere / "run").n_removed
+    line = refused(command.split(), capsys)
+    assert states(line, "run cannot", f"first {n_removed:,} rows", "--keep", "`horde export`")
+
+
+def test_a_life_without_its_oldest_rows_goes_on_from_snapshots_alone(
+    lives: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the older one too; without any it says that the rows that it would start with are gone."""
+    monkeypatch.setattr(learn, "make_env", slow_body)
+    run = Path(shutil.copytree(lives / "kept", elsewhere / "run"))
+    newest, _ = snapshots.found(run / "checkpoint")
+    flip(newest / "small.bin", 7)
+    assert horde(f"resume {run} --steps {30 * DAY + 10}") == 0
+    assert summary_of(run)["steps"] == 30 * DAY + 10
+    for path in snapshots.found(run / "checkpoint"):
+        flip(path / "small.bin", 7)
+    (run / "summary.json").unlink()
+    for command in ("report run", "resume run --steps 9999"):
+        line = refused(command.split(), capsys, is_alone=False)
+        assert states(line, "run cannot be", "from its start", "were removed (--keep)")
+
+
+def test_a_size_keeps_the_newest_files_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files have six rows; that being written stays, and the one with the last row before the snapshot."""
+    monkeypatch.setattr(learn, "make_env", slow_body)
+    run = RunFolder(tmp_path / "run")
+    assert horde(f"learn --horizon 8 --steps 60 --out {run.path}") == 0
+    assert len(record_files(run.life)) == 11
+    sizes = [file.stat().st_size for file in record_files(run.life)]
+    keep = Keep(n_bytes=float(sum(sizes[-4:])))
+    Retention(run, keep, is_archived=False).apply(step=60)
+    assert [file.name for file in record_files(run.life)] == [
+        f"life-{number}.rec" for number in (8, 9, 10, 11)
+    ]
+    Retention(run, Keep(n_bytes=1.0), is_archived=False).apply(step=60)
+    assert [file.name for file in record_files(run.life)] == ["life-10.rec", "life-11.rec"]
