@@ -59,28 +59,28 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_life_that_keeps_three_days_ends_as_one_that_keeps_all(lives: Path) -> None:
-    kept = RunFolder(lives / "kept")
+    short = RunFolder(lives / "kept")
     whole = RunFolder(lives / "whole")
-    assert summary_of(kept.path)["weights_sha256"] == summary_of(whole.path)["weights_sha256"]
+    assert summary_of(short.path)["weights_sha256"] == summary_of(whole.path)["weights_sha256"]
     for name in TABLES:
-        assert (kept.path / name).read_bytes() == (whole.path / name).read_bytes()
-    assert kept.excursions.read_bytes() == whole.excursions.read_bytes()
+        assert (short.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert short.excursions.read_bytes() == whole.excursions.read_bytes()
 
 
 def test_rows_since_the_last_snapshot_but_one_stay_and_no_more_than_a_file(lives: Path) -> None:
     """That snapshot is of day 25, so five days stay, though three would do."""
-    kept = RunFolder(lives / "kept")
-    rows = read(kept.life).rows
+    short = RunFolder(lives / "kept")
+    rows = read(short.life).rows
     newest = read(RunFolder(lives / "whole").life, newest=len(rows)).rows
     np.testing.assert_array_equal(rows["step"], newest["step"])
     np.testing.assert_array_equal(rows["observation"], newest["observation"])
-    counts = [snapshots.read_facts(path)["n_rows"] for path in snapshots.found(kept.checkpoint)]
+    counts = [snapshots.read_facts(path)["n_rows"] for path in snapshots.found(short.checkpoint)]
     n_needed = max(counts) - min(counts)
     assert n_needed > 5 * DAY - 50
     assert n_needed < len(rows) <= n_needed + 7
-    assert kept.n_removed == kept.extent().n_rows - len(rows)
-    (removed,) = [event for event in kept.events.read().events if event["event"] == "removed"][-1:]
-    assert removed["row"] == kept.n_removed
+    assert short.n_removed == short.extent().n_rows - len(rows)
+    (removed,) = [event for event in short.events.read().events if event["event"] == "removed"][-1:]
+    assert removed["row"] == short.n_removed
 
 
 def test_what_was_removed_is_in_the_archive(lives: Path) -> None:
@@ -101,11 +101,11 @@ def test_a_life_without_its_oldest_rows_is_examined_exported_and_reported(
     run = lives / "kept"
     assert horde(f"doctor {run}") == 0
     assert "DAMAGED" not in capsys.readouterr().out
-    before = [(run / name).read_bytes() for name in TABLES]
+    tables = [(run / name).read_bytes() for name in TABLES]
     for name in (*TABLES, "summary.json"):
         (run / name).unlink()
     assert horde(f"report {run}") == 0
-    assert [(run / name).read_bytes() for name in TABLES] == before
+    assert [(run / name).read_bytes() for name in TABLES] == tables
     assert horde(f"export {run} --out exported") == 0
 
 
