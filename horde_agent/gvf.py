@@ -8,15 +8,17 @@ Source: Sutton et al. (2011), Horde; White, Modayil & Sutton (2012), section 3.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.policies import Greedy, Policy, is_policy
 from horde_agent.refusals import real_number, whole_number
-from horde_agent.types import Tiles
+from horde_agent.types import Floats, Tiles
 
 MEAN: Literal["mean"] = "mean"
 READING: Literal["reading"] = "reading"
@@ -24,6 +26,8 @@ AutomaticOffset = Literal["mean", "reading"]
 """How a demon finds its offset from its first transitions, see `learning.offsets`."""
 
 StateFunction = Callable[[NDArray[Any], Tiles], float]
+ActionValues = Callable[[str, Tiles], Floats]
+"""Returns the action values, (n_actions,), of the control question with a name, at active features, (n_active,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +55,62 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A cumulant: 1 if a feature is active, else 0.
+    """A cumulant, an outcome or another function of the state: `factor` if a feature is active, else 0.
+
+    A Horde computes those of all its questions at once, without a call of Python for each demon.
+
+    Args:
+        index: The feature.
+        factor: A number, or a function of (observation, tiles), which is called once in each state
+            for all features with this factor.
 
     Raises:
-        ValueError: If `index` is not a whole number of at least 0.
+        ValueError: If `index` is not a whole number of at least 0, or `factor` neither a finite
+            number nor a function.
 
     Examples:
-        >>> Feature(3)
-        Feature(index=3)
+        >>> Feature(3)(np.zeros(1), np.array([3, 5])), Feature(4, factor=0.9)(np.zeros(1), np.array([3, 5]))
+        (1.0, 0.0)
     """
 
     index: int
+    factor: float | StateFunction = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", whole_number("index of a feature", self.index, 0))
+        if not _is_function(self.factor):
+            factor = real_number("factor of a feature", self.factor)
+            if not math.isfinite(factor):
+                raise ValueError(f"factor of a feature must be finite, not {factor!r}")
+            object.__setattr__(self, "factor", factor)
+
+    def __call__(self, observation: NDArray[Any], tiles: Tiles) -> float:
+        """Return the value at a state, an observation, (n_channels,), and its tiles, or real-valued features."""
+        if tiles.dtype.kind in "iu":
+            phi = float(np.count_nonzero(tiles == self.index))
+        else:
+            phi = float(tiles[self.index])
+        return phi * value_at(self.factor, observation, tiles)
+
+
+def value_at(part: float | StateFunction, observation: NDArray[Any], tiles: Tiles) -> float:
+    """Return a number, or the value of a function at a state, (n_channels,) and (n_active,)."""
+    if callable(part):
+        return float(part(observation, tiles))
+    return part
+
+
+def reading(part: float | StateFunction, action_values: ActionValues) -> Any:
+    """Return a number or a function of the state; one with a method `reading` reads these action values."""
+    if isinstance(part, Feature):
+        factor = reading(part.factor, action_values)
+        if factor is part.factor:
+            return part
+        return replace(part, factor=factor)
+    bound = getattr(part, "reading", None)
+    if bound is not None:
+        return bound(action_values)
+    return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +176,7 @@ class TDError:
             raise ValueError(f"name of the question must be a string, not {self.name!r}")
 
 
-Cumulant = Channel | Feature | Prediction | Reward | TDError | StateFunction
+Cumulant = Channel | Feature | Prediction | Reward | TDError | StateFunction | float
 _CUMULANTS = (Channel, Feature, Prediction, Reward, TDError)
 
 
@@ -142,11 +188,12 @@ class GVF:
         name: Unique within a Horde, such as "forward/g0.8/light_0".
         target_policy: The policy that the question is about; `Greedy(n_actions)` for one that its
             demon finds.
-        cumulant: The signal that is summed: Channel, Feature, Prediction, Reward, TDError, or a
-            function of (observation, tiles).
+        cumulant: The signal that is summed: Channel, Feature, Prediction, Reward, TDError, a number,
+            or a function of (observation, tiles).
         continuation: gamma, the probability of continuing: a number in [0, 1), or a function of
             (observation, tiles).
-        outcome: z, received at termination: a number or a function of (observation, tiles).
+        outcome: z, received at termination: a number, a Feature, or a function of (observation,
+            tiles).
         lam: Trace decay lambda: a number in [0, 1], or a function of (observation, tiles).
         ends: True if the stream itself ends, which allows a constant continuation of 1.
         tested: False if no test excursion should follow the target policy, for example with
@@ -202,11 +249,17 @@ class GVF:
             raise self._refused(
                 f"target_policy must give probabilities(observation, tiles) and n_actions, not {self.target_policy!r}"
             )
-        if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant):
+        is_number = _is_number(cumulant)
+        if not isinstance(cumulant, _CUMULANTS) and not _is_function(cumulant) and not is_number:
             raise self._refused(
-                "cumulant must be a Channel, a Feature, a Prediction, Reward(), a TDError or a function of "
-                f"(observation, tiles), not {cumulant!r}"
+                "cumulant must be a Channel, a Feature, a Prediction, Reward(), a TDError, a number or a "
+                f"function of (observation, tiles), not {cumulant!r}"
             )
+        if is_number:
+            constant = self._number("cumulant", cumulant)
+            if not math.isfinite(constant):
+                raise self._refused(f"cumulant must be finite, not {cumulant!r}")
+            object.__setattr__(self, "cumulant", constant)
         if isinstance(cumulant, TDError):
             object.__setattr__(self, "tested", False)
             if self.offset is None:
@@ -285,6 +338,10 @@ def variance_of(question: GVF, name: str = "") -> GVF:
 
 def _is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)  # a class is probably a mistake
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def named(questions: Iterable[GVF], channels: Sequence[str]) -> tuple[GVF, ...]:

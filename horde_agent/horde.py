@@ -847,7 +847,14 @@ class Horde:
         ratios = PolicyRatios(groups, self.n_features, max_finite(dtype), self._share.n_gibbs)
         cumulants = Cumulants(questions, self.n_features)
         readout = Readout(questions, cumulants, cohort, self.config, is_deferred=self._batch > 1)
-        maker = SignalMaker(questions, groups, cumulants, readout, max_finite(dtype))
+        maker = SignalMaker(
+            questions=questions,
+            groups=groups,
+            cumulants=cumulants,
+            readout=readout,
+            max_finite=max_finite(dtype),
+            n_features=self.n_features,
+        )
         self._inputs = InputChecker(
             n_features=self.n_features,
             n_active=self.n_active,

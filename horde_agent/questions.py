@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from horde_agent.gvf import GVF, Channel, Reward, TDError, variance_of
+from horde_agent.gvf import GVF, Channel, Feature, Reward, StateFunction, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
+from horde_agent.options.option import ALWAYS, Option, StopAt, StopForSubtask, Subtask
 from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
+from horde_agent.processes import available_memory
 from horde_agent.record.kinds import QUESTIONS
 from horde_agent.refusals import BadInput, real_number, whole_number
 from horde_agent.tiles import check_keys
@@ -37,6 +39,10 @@ MOST_GAMMAS = 1_000
 """Of a family."""
 CONTROL_FAMILY = "control"
 """Family of the questions of `[[control]]` tables."""
+MODEL_FAMILY = "model"
+"""Family of the questions of an option's model."""
+_BYTES_OF_A_FEATURE = 2 * 4  # theta and w in float32
+_OPTION_KEYS = ("name", "policy", "gamma", "stops", "features", "lam", "algorithm")
 _CONTROL_KEYS = ("name", "gamma", "channel", "reward", "lam", "tested", "algorithm", "offset")
 _FAMILY_KEYS = (
     "policies",
@@ -232,6 +238,133 @@ def policies(
     return questions
 
 
+def model_of(
+    option: Option,
+    features: Sequence[int],
+    *,
+    n_features: int = 0,
+    lam: float = PAPER_LAMBDA,
+    algorithm: str | None = None,
+) -> list[GVF]:
+    """Return all questions of an option's model: the reward, "name/reward", then each feature, "name/feature_3".
+
+    They have one policy, continuation and trace decay, and so one trace. Their offset is 0, as a model
+    is linear; no test excursion follows the option, whose end no excursion waits for.
+
+    Args:
+        option: The option.
+        features: The features at the stop that are predicted, all for a full model.
+        n_features: Number of features of the Horde; by default the highest of `features`, and 1.
+        lam: Trace decay.
+        algorithm: Update rule of the demons; None is that of the Horde.
+
+    Raises:
+        ValueError: If no feature is named, one is named twice, the option does not fit `n_features`,
+            or the weights of so many demons need more memory than there is.
+
+    Source: `options.option`.
+
+    Examples:
+        >>> from horde_agent.options.option import Option, StopAt
+        >>> option = Option("ahead", ConstantAction(0, n_actions=5), StopAt((7,)), gamma=0.9)
+        >>> [question.name for question in model_of(option, [3, 7], n_features=9)]
+        ['ahead/reward', 'ahead/feature_3', 'ahead/feature_7']
+    """
+    predicted = [whole_number("feature of a model", feature, 0) for feature in features]
+    if not predicted or len(set(predicted)) < len(predicted):
+        raise ValueError(
+            f"option {option.name!r}: the features of its model must be different, and at least one"
+        )
+    if n_features and max(predicted) >= n_features:
+        raise ValueError(
+            f"option {option.name!r}: its model is to predict feature {max(predicted):,}, and there are "
+            f"{n_features:,}"
+        )
+    if n_features:
+        option.check(option.target_policy.n_actions, n_features)
+    _check_memory(option.name, len(predicted) + 1, max(n_features, max(predicted) + 1))
+    questions = [
+        GVF(
+            f"{option.name}/{REWARD}",
+            option.target_policy,
+            Reward(),
+            option.continuation,
+            lam=lam,
+            tested=False,
+            algorithm=algorithm,
+            offset=0.0,
+            family=MODEL_FAMILY,
+            policy_name=option.name,
+        )
+    ]
+    factor = option.paid_at_stop()
+    for feature in predicted:
+        question = replace(
+            questions[0],
+            name=f"{option.name}/feature_{feature}",
+            cumulant=0.0,
+            outcome=Feature(feature, factor),
+        )
+        questions.append(question)
+    return questions
+
+
+def _check_memory(name: str, n_demons: int, n_features: int) -> None:
+    """Raise ValueError if the weights of an option's model are larger than the free memory."""
+    needed = n_demons * n_features * _BYTES_OF_A_FEATURE
+    available = available_memory()
+    if available is not None and needed > available:
+        raise ValueError(
+            f"option {name!r}: its model is {n_demons:,} demons of {n_features:,} features, whose weights need "
+            f"{needed / 1e9:,.1f} GB, and {available / 1e9:,.1f} GB of memory are free: predict fewer features"
+        )
+
+
+def control_of(
+    name: str,
+    subtask: Subtask,
+    n_actions: int,
+    gamma: float = 0.99,
+    *,
+    lam: float = PAPER_LAMBDA,
+    algorithm: str | None = None,
+) -> GVF:
+    """Return the control question that finds the option for a subtask; `options.option.found` returns that option.
+
+        q(s, a) = E[R + gamma max(z(s'), max_a' q(s', a'))]
+
+    Stopping is one more choice: the continuation is 0 where the value z of stopping is at least that
+    of the best action by the weights of the time, and the outcome pays gamma z there.
+
+    Args:
+        name: Its name, and the option's.
+        subtask: The subtask.
+        n_actions: Number of actions.
+        gamma: Discount, in [0, 1).
+        lam: Trace decay.
+        algorithm: Update rule of the demon, one that finds policies; None is the default of those.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Source: Sutton et al. (2023), Reward-respecting subtasks, section 3.
+    """
+    stops = StopForSubtask(subtask, of=name)
+    option = Option(name, Greedy(n_actions, of=name), stops, gamma, subtask)
+    return GVF(
+        name,
+        option.target_policy,
+        Reward(),
+        option.continuation,
+        outcome=option.paid_at_stop(subtask),
+        lam=lam,
+        tested=False,
+        algorithm=algorithm,
+        offset=0.0,
+        family=CONTROL_FAMILY,
+    )
+
+
 # ---- columns of tables -----------------------------------------------------------------------------------------------
 
 
@@ -328,7 +461,10 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     sensor if nothing is), `lam` (0.9), `tested` (true), `algorithm`, `offset` and `variance`
     (false; true adds a question about the variance of each one's return). Each `[[control]]` table
     is a question that finds a policy: `name`, `gamma`, and `channel` or `reward = true`, and it may
-    have `lam`, `tested`, `algorithm` and `offset`. `feeding_back` reads its `[[feedback]]` tables;
+    have `lam`, `tested`, `algorithm` and `offset`. Each `[[option]]` table asks the model of an option:
+    `name`, `policy` and `gamma`, and it may have `stops` (features of which one is active where it
+    stops; by default it stops after each step), `features` (those predicted, by default all), `lam`
+    and `algorithm`. `feeding_back` reads its `[[feedback]]` tables;
     docs/questions.md describes every field. A file asks at most `MOST_QUESTIONS` questions.
 
     Raises:
@@ -353,14 +489,17 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
     table = _read(path)
     families = table.get("family", [])
     controls = table.get("control", [])
+    models = table.get("option", [])
     if not all(
         isinstance(tables, list) and all(isinstance(t, dict) for t in tables)
-        for tables in (families, controls)
+        for tables in (families, controls, models)
     ):
-        raise ValueError(f"{path}: family and control must be [[family]] and [[control]] tables")
-    if not families and not controls:
         raise ValueError(
-            f"{path}: a question file needs at least one [[family]] or [[control]] table"
+            f"{path}: family, control and option must be [[family]], [[control]] and [[option]] tables"
+        )
+    if not families and not controls and not models:
+        raise ValueError(
+            f"{path}: a question file needs at least one [[family]], [[control]] or [[option]] table"
         )
     try:
         questions = [_control(entry, number, interface) for number, entry in enumerate(controls, 1)]
@@ -369,6 +508,8 @@ def from_file(path: str | Path, interface: Interface) -> list[GVF]:
             questions += _family(entry, number, interface, base_names)
             if len(questions) > MOST_QUESTIONS:
                 raise ValueError(f"it asks more than {MOST_QUESTIONS:,} questions")
+        for option in _options_in(models, interface, base_names):
+            questions += option
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     counts = Counter(gvf.name for gvf in questions)
@@ -412,10 +553,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: cannot read the question file: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from None
-    unknown = sorted(set(table) - {"family", "control", "feedback"})
+    unknown = sorted(set(table) - {"family", "control", "option", "feedback"})
     if unknown:
         raise ValueError(
-            f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]], [[control]] and [[feedback]] tables"
+            f"{path}: unknown key {unknown[0]!r}; a question file holds [[family]], [[control]], [[option]] and "
+            "[[feedback]] tables"
         )
     return table
 
@@ -439,15 +581,60 @@ def _control(entry: Mapping[str, Any], number: int, interface: Interface) -> GVF
         raise ValueError(f"{where}: {error}") from None
 
 
+def _named_policies(interface: Interface, found: Sequence[str]) -> dict[str, Policy]:
+    """Return what the tables call the policies of a robot's actions; `found` are the control questions."""
+    n_actions = len(interface.actions)
+    known: dict[str, Policy] = {
+        name: ConstantAction(action, n_actions) for action, name in enumerate(interface.actions)
+    }
+    known[UNIFORM] = Uniform(n_actions)
+    for name in found:
+        known[f"greedy:{name}"] = Greedy(n_actions, name)
+    return known
+
+
+def _options_in(
+    entries: Sequence[Mapping[str, Any]], interface: Interface, found: Sequence[str]
+) -> list[list[GVF]]:
+    """Return the models of the options of `[[option]]` tables."""
+    known = _named_policies(interface, found)
+    n_features = interface.coder.n_features
+    models = []
+    n_demons = 0
+    for number, entry in enumerate(entries, 1):
+        where = f"[[option]] number {number}"
+        check_keys(entry, where, _OPTION_KEYS, _OPTION_KEYS[:3])
+        policy = known[_known(where, "policy", entry["policy"], known)]
+        features: Sequence[int] = range(n_features)
+        if "features" in entry:
+            features = _list(entry, where, "features")
+        try:
+            stops: float | StateFunction = ALWAYS
+            if "stops" in entry:
+                stops = StopAt(tuple(_list(entry, where, "stops")))
+            option = Option(entry["name"], policy, stops, real_number("gamma", entry["gamma"]))
+            n_demons += len(features) + 1
+            _check_memory(option.name, n_demons, n_features)
+            lam = real_number("lam", entry.get("lam", PAPER_LAMBDA))
+            model = model_of(
+                option,
+                features,
+                n_features=n_features,
+                lam=lam,
+                algorithm=entry.get("algorithm"),
+            )
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        models.append(model)
+    return models
+
+
 def _family(
     entry: Mapping[str, Any], number: int, interface: Interface, found: Sequence[str]
 ) -> list[GVF]:
     where = f"[[family]] number {number}"
-    n_actions = len(interface.actions)
     check_keys(entry, where, _FAMILY_KEYS, _FAMILY_KEYS[:2])
-    choices = {name: ConstantAction(a, n_actions) for a, name in enumerate(interface.actions)}
-    known: dict[str, Policy] = {**choices, UNIFORM: Uniform(n_actions), BEHAVIOUR: Behaviour()}
-    known |= {f"greedy:{name}": Greedy(n_actions, name) for name in found}
+    known: dict[str, Policy] = {**_named_policies(interface, found), BEHAVIOUR: Behaviour()}
     chosen = {
         _known(where, "policy", name, known): known[name]
         for name in _list(entry, where, "policies")

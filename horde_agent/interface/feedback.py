@@ -140,9 +140,12 @@ def prediction_range(
     match lineage[-1].cumulant:
         case Channel(int(index)) if index < channel_bounds.shape[1]:
             low, high = channel_bounds[:, index].tolist()
-        case Feature():
-            low = 0.0
-            high = 1.0
+        case Feature(factor=float(factor)):
+            low = min(factor, 0.0)
+            high = max(factor, 0.0)
+        case float(constant):
+            low = constant
+            high = constant
         case _:
             raise _unknown_range(gvf, "its cumulant is not a channel")
     if not np.isfinite([low, high]).all():

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from horde_agent.gvf import GVF, MEAN, READING, AutomaticOffset
+from horde_agent.gvf import GVF, MEAN, READING, ActionValues, AutomaticOffset, reading
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
 from horde_agent.refusals import InvalidArgument, check_one_of, is_in, real_number
-from horde_agent.types import Floats, Tiles
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
@@ -28,9 +27,6 @@ STEP_SIZE_WITH_OFFSET = 0.5
 """Factor of the default step size with an offset, since the remainder is small, or with rarity."""
 # The rule's default: this object alone, so that a NaN from a user's arithmetic is refused
 _OF_RULE = float("nan")
-ActionValues = Callable[[str, Tiles], Floats]
-"""`Horde.action_values`."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -414,6 +410,10 @@ def _with_rule(
 ) -> GVF:
     policy = q.target_policy
     algorithm = q.algorithm
+    continuation = reading(q.continuation, action_values)
+    outcome = reading(q.outcome, action_values)
+    if continuation is not q.continuation or outcome is not q.outcome:
+        q = replace(q, continuation=continuation, outcome=outcome)
     if isinstance(policy, Greedy):
         if policy.of not in found:
             choices = "add GVF(NAME, Greedy(n_actions), ...)"

@@ -40,6 +40,7 @@ class SignalMaker(Stored):
         readout: What an offset changes in the signals.
         max_finite: Largest finite number of the engine's dtype; a larger signal makes a demon
             diverge.
+        n_features: Number of features.
 
     Attributes:
         arrays: The latest signals, and what persists of the earlier ones.
@@ -67,12 +68,26 @@ class SignalMaker(Stored):
         cumulants: Cumulants,
         readout: Readout,
         max_finite: float,
+        n_features: int,
     ) -> None:
         self._groups = groups
-        self._continuation = StateValues([q.continuation for q in groups.leaders], 0.0, 1.0)
-        self._lam = StateValues([q.lam for q in groups.leaders], 0.0, 1.0)
-        self._outcome = StateValues([q.outcome for q in questions], -np.inf, np.inf)
-        self._interest = StateValues([q.interest for q in questions], 0.0, np.inf)
+        leaders = groups.leaders
+        names = [q.name for q in questions]
+        leading = [q.name for q in leaders]
+        continuations = [q.continuation for q in leaders]
+        decays = [q.lam for q in leaders]
+        outcomes = [q.outcome for q in questions]
+        interests = [q.interest for q in questions]
+        self._continuation = StateValues(
+            continuations, names=leading, n_features=n_features, low=0.0, high=1.0
+        )
+        self._lam = StateValues(decays, names=leading, n_features=n_features, low=0.0, high=1.0)
+        self._outcome = StateValues(
+            outcomes, names=names, n_features=n_features, low=-np.inf, high=np.inf
+        )
+        self._interest = StateValues(
+            interests, names=names, n_features=n_features, low=0.0, high=np.inf
+        )
         self._cumulants = cumulants
         self._readout = readout
         values = (self._continuation, self._lam, self._outcome, self._interest)

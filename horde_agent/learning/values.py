@@ -6,15 +6,25 @@ range.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction, TDError
+from horde_agent.gvf import (
+    GVF,
+    Channel,
+    Feature,
+    Prediction,
+    Reward,
+    StateFunction,
+    TDError,
+    value_at,
+)
 from horde_agent.kernels import checks
-from horde_agent.types import Floats, Tiles
+from horde_agent.types import Floats, Integers, Tiles
 
 Observation = NDArray[Any]
 PredictOne = Callable[[int, Observation, Tiles], float]
@@ -33,27 +43,125 @@ def largest_decay(questions: Sequence[GVF]) -> float:
     return max(gamma * lam for gamma, lam in pairs)
 
 
+class SameFactor(NamedTuple):
+    """Values that are a feature each, all of them times one factor."""
+
+    factor: float | StateFunction
+    places: slice | Integers  # of the values; a slice if they follow one another
+    feature: Integers  # of each place
+
+
+class FeatureValues:
+    """Values that are features times a factor, which is computed once in each state for all that share it.
+
+    Args:
+        features: The features, by the place of their value.
+        names: Names of all questions, by place.
+        n_features: Number of features.
+
+    Raises:
+        ValueError: If there is no such feature.
+    """
+
+    def __init__(
+        self, features: Mapping[int, Feature], names: Sequence[str], n_features: int
+    ) -> None:
+        self._n_features = n_features
+        places = np.array(list(features), dtype=np.int64)
+        index = np.array([feature.index for feature in features.values()], dtype=np.int64)
+        for place in places[index >= n_features].tolist():
+            raise ValueError(
+                f"question {names[place]!r}: there is no feature {features[place].index} of {n_features}"
+            )
+        factors = [feature.factor for feature in features.values()]
+        numbers, firsts = number([identity(factor) for factor in factors])
+        self._parts: list[SameFactor] = []
+        for k, first in enumerate(firsts):
+            members = np.flatnonzero(numbers == k)
+            part = SameFactor(factors[first], _run_of(places[members]), index[members])
+            self._parts.append(part)
+
+    def __len__(self) -> int:
+        """Return the number of factors."""
+        return len(self._parts)
+
+    def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
+        """Write the values at a state, an observation, (n_channels,), and its tiles; `out` is of all places."""
+        if not self._parts:
+            return
+        phi: Floats
+        if tiles.dtype.kind in "iu":
+            phi = np.zeros(self._n_features)
+            phi[tiles] = 1.0
+        else:
+            phi = np.asarray(tiles, dtype=np.float64)
+        for part in self._parts:
+            factor = value_at(part.factor, observation, tiles)
+            # 0 in most states, where the factor is that of a stop; a missing one is unknown for all
+            if factor == 0.0 or not math.isfinite(factor):
+                out[part.places] = factor
+            else:
+                out[part.places] = factor * phi[part.feature]
+
+
+def _run_of(places: Integers) -> slice | Integers:
+    """Return places, (n,), as a slice if they follow one another: it is written without an index for each."""
+    if places[-1] - places[0] == places.size - 1:
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
+
+
 class StateValues:
-    """Values that are constants or functions of the state: continuations, trace decays, outcomes.
+    """Values that are constants or functions of the state: continuations, trace decays, outcomes, interests.
 
     A function's value outside low..high becomes NaN.
 
+    Args:
+        values: The values, a constant or a function each; features are computed together.
+        names: Names of the questions whose values they are.
+        n_features: Number of features.
+        low, high: Range of a value.
+
     Attributes:
         constant: The constants, 0 for functions, shape (n,).
-        has_functions: Whether a value is computed in Python.
+        has_functions: Whether a value depends on the state.
         given: Each function's latest value outside the range, by index.
+
+    Raises:
+        ValueError: If there is no such feature.
     """
 
-    def __init__(self, values: Sequence[float | StateFunction], low: float, high: float) -> None:
+    def __init__(
+        self,
+        values: Sequence[float | StateFunction],
+        *,
+        names: Sequence[str],
+        n_features: int,
+        low: float,
+        high: float,
+    ) -> None:
         self.constant = np.array([0.0 if callable(v) else v for v in values], dtype=np.float64)
-        self._functions = [(i, v) for i, v in enumerate(values) if callable(v)]
-        self.has_functions = bool(self._functions)
+        features = {i: v for i, v in enumerate(values) if isinstance(v, Feature)}
+        self._features = FeatureValues(features, names, n_features)
+        self._of_features = np.array(list(features), dtype=np.int64)
+        self._functions = [
+            (i, v) for i, v in enumerate(values) if callable(v) and i not in features
+        ]
+        self.has_functions = bool(self._functions or features)
         self._low = low
         self._high = high
+        self._is_bounded = math.isfinite(low) or math.isfinite(high)
         self.given: dict[int, float] = {}
 
     def write(self, observation: Observation, tiles: Tiles, out: Floats) -> None:
         """Write the functions' values in this state, (n_demons,), NaN if out of range; constants are not written."""
+        self._features.write(observation, tiles, out)
+        if self._is_bounded and self._of_features.size:
+            given = out[self._of_features]
+            for k in np.flatnonzero(~((self._low <= given) & (given <= self._high))).tolist():
+                place = int(self._of_features[k])
+                self.given[place] = float(given[k])
+                out[place] = np.nan
         for i, function in self._functions:
             value = out[i] = float(function(observation, tiles))
             if not self._low <= value <= self._high:
@@ -88,7 +196,8 @@ class Cumulants:
 
     def __init__(self, questions: Sequence[GVF], n_features: int) -> None:
         demon_of = {gvf.name: i for i, gvf in enumerate(questions)}
-        features: list[tuple[int, int]] = []
+        features: dict[int, Feature] = {}
+        constants: dict[int, float] = {}
         self._predictions: list[tuple[int, int]] = []
         self._functions: list[tuple[int, StateFunction]] = []
         self._td_errors: list[TDErrorSource] = []
@@ -98,16 +207,12 @@ class Cumulants:
             match gvf.cumulant:
                 case Channel(index):
                     self.channel[i] = index
-                case Feature(index) if index < n_features:
-                    features.append((i, index))
+                case Feature():
+                    features[i] = gvf.cumulant
                 case Prediction(name) if name in demon_of:
                     self._predictions.append((i, demon_of[name]))
                 case Reward():
                     rewarded.append(i)
-                case Feature(index):
-                    raise ValueError(
-                        f"question {gvf.name!r}: there is no feature {index} of {n_features}"
-                    )
                 case TDError(name) if name in demon_of:
                     self._td_errors.append(
                         _source_of_td_error(gvf, i, questions[demon_of[name]], demon_of[name])
@@ -116,10 +221,13 @@ class Cumulants:
                     raise ValueError(
                         f"question {gvf.name!r}: there is no demon {name!r} in this Horde"
                     )
-                case function:
-                    self._functions.append((i, function))
-        self._of_feature, self._feature = np.array(features, dtype=np.int64).reshape(-1, 2).T
-        self._n_features = n_features
+                case cumulant if callable(cumulant):
+                    self._functions.append((i, cumulant))
+                case constant:
+                    constants[i] = constant
+        self._features = FeatureValues(features, list(demon_of), n_features)
+        self._of_constant = np.array(list(constants), dtype=np.int64)
+        self._constants = np.array(list(constants.values()), dtype=np.float64)
         self.n_channels = int(self.channel.max()) + 1
         self.has_reward = bool(rewarded)
         self.has_td_errors = bool(self._td_errors)
@@ -137,7 +245,8 @@ class Cumulants:
     @property
     def is_read_off(self) -> bool:
         """True if every cumulant is a channel or the reward."""
-        return not (self._feature.size or self._predictions or self._td_errors or self._functions)
+        is_computed = self._predictions or self._td_errors or self._functions
+        return not (len(self._features) or self._constants.size or is_computed)
 
     def write(
         self,
@@ -151,11 +260,9 @@ class Cumulants:
         `predict_one` returns a demon's prediction there, with the weights from before this step's
         update.
         """
-        if self._feature.size:
-            phi = tiles
-            if tiles.dtype.kind in "iu":
-                phi = np.bincount(tiles, minlength=self._n_features)
-            out[self._of_feature] = phi[self._feature]
+        if self._constants.size:  # written each time, as a reference is subtracted in place
+            out[self._of_constant] = self._constants
+        self._features.write(observation, tiles, out)
         for i, source in self._predictions:
             out[i] = predict_one(source, observation, tiles)
         for i, function in self._functions:

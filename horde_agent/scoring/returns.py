@@ -33,7 +33,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, Channel, Feature, Prediction, Reward, StateFunction, TDError
+from horde_agent.gvf import GVF, Channel, Prediction, Reward, TDError, value_at
 from horde_agent.learning.values import identity
 from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
@@ -425,7 +425,7 @@ class TestExcursion:
     def observe(
         self,
         observation: NDArray[Any],
-        tiles: Tiles | None = None,
+        tiles: Any = None,
         predict_one: PredictOne | None = None,
         *,
         terminated: bool = False,
@@ -449,10 +449,10 @@ class TestExcursion:
                 if terminated:
                     gamma[k] = 0.0
                 else:
-                    gamma[k] = _value_of(question.continuation, observation, tiles)
+                    gamma[k] = value_at(question.continuation, observation, tiles)
                 if not 0.0 <= gamma[k] <= 1.0:
                     gamma[k] = np.nan
-                z = _value_of(question.outcome, observation, tiles)
+                z = value_at(question.outcome, observation, tiles)
                 cumulant = reward
                 if not isinstance(question.cumulant, Reward):
                     cumulant = _cumulant_of(question, observation, tiles, predict_one)
@@ -516,20 +516,12 @@ class TestExcursion:
         )
 
 
-def _value_of(part: float | StateFunction, observation: NDArray[Any], tiles: Any) -> float:
-    if callable(part):
-        return float(part(observation, tiles))
-    return part
-
-
 def _cumulant_of(
     question: GVF, observation: NDArray[Any], tiles: Any, predict_one: PredictOne | None
 ) -> float:
     match question.cumulant:
         case Channel(int(index)):
             return float(observation[index])
-        case Feature(index):
-            return float(np.count_nonzero(tiles == index))
         case Prediction(name):
             assert predict_one is not None, "a question about a prediction needs one"
             return predict_one(name, observation, tiles)
@@ -541,4 +533,4 @@ def _cumulant_of(
             )
         case Reward():
             raise ValueError(f"question {question.name!r}: the reward is not in the observation")
-    return float(question.cumulant(observation, tiles))  # a function
+    return value_at(question.cumulant, observation, tiles)

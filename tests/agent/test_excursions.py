@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from horde_agent.learning.values import identity
 from horde_agent.life.excursions import ExcursionConfig, Excursions
 from horde_agent.life.learner import StreamLearner, relearn
 from horde_agent.life.life import Life
+from horde_agent.options.option import Option
 from horde_agent.policies import Behaviour, ConstantAction, StickyRandom, Uniform
-from horde_agent.questions import nexting, policies
+from horde_agent.questions import model_of, nexting, policies
 from horde_agent.record import NO_ACTION, Flag, Phase, Recorder, Row
 from horde_agent.runs.storage.tables import ExcursionFacts, not_scored
 from horde_agent.scoring.return_errors import ReturnErrors
@@ -172,6 +174,23 @@ def test_a_termination_completes_the_return_with_the_outcome() -> None:
     assert not test.observe(np.ones(1), TILES)
     assert test.observe(np.ones(1), TILES, terminated=True)
     assert test.returns.tolist() == [3.0 + 2.5]
+
+
+def test_the_return_of_a_model_is_the_discounted_feature_at_the_stop() -> None:
+    """Feature 3 is on and off, then on at the stop after three steps: .5 ^ 3. A sum of it would be 1.25."""
+
+    def stops(_observation: np.ndarray, tiles: np.ndarray) -> float:
+        return float(9 in tiles)
+
+    option = Option("go", constant(0), stops, gamma=0.5)
+    _, part = model_of(option, [3])
+    test = general_excursion(replace(part, tested=True), horizon=50)
+    shares = []
+    for tiles in ([3, 5], [4, 5], [3, 9], [3, 5]):
+        test.observe(np.zeros(1), np.array(tiles))
+        shares.append(test.share.tolist())
+    assert shares == [[0.5], [0.25], [0.0], [0.0]]
+    assert test.returns.tolist() == [0.125]
 
 
 @pytest.mark.parametrize("nonsense", [float("nan"), -0.5, 1.5])

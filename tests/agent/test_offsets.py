@@ -257,7 +257,7 @@ def test_cumulants_and_outcomes_are_those_of_the_slow_twin() -> None:
     cumulants = Cumulants(questions, N)
     readout = Readout(questions, cumulants, cohort, LearnerConfig.paper(offset="mean"))
     groups = trace_groups(questions, cohort)
-    maker = SignalMaker(questions, groups, cumulants, readout, max_finite=limit)
+    maker = SignalMaker(questions, groups, cumulants, readout, max_finite=limit, n_features=N)
     twins = []
     for question in questions:
         twin = SlowOffset(gamma=0.0, outcome=0.0, is_centred=False)

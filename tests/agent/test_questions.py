@@ -210,7 +210,7 @@ FEEDBACK = FAMILY + '[[feedback]]\nquestions = ["*"]\nintervals = [8]\ntilings =
             CONTROL.replace("greedy:lamp", "greedy:dock"),
             r"\[\[family\]\] number 1 names the unknown policy 'greedy:dock'",
         ),
-        ("control = 1", "family and control must be"),
+        ("control = 1", "family, control and option must be"),
         ("", "at least one"),
         ("family = [", "not a TOML file"),
         ("family = " + "[" * 5_000, "nested too deeply|not a TOML file"),

@@ -64,11 +64,11 @@ def pool(rng: np.random.Generator, n: int, *, is_fixed: bool = False) -> list[GV
         if is_fixed:
             outcomes: list[Any] = [0.0]
         else:
-            outcomes = [0.0, 0.0, 2.0, z_of]
+            outcomes = [0.0, 2.0, z_of, Feature(3), Feature(i % N, factor=z_of)]
         lams: list[Any] = [0.9, 0.4]
         if not is_fixed:
             policies += [Uniform(N_ACTIONS), PolicyFunction(leaning, N_ACTIONS)]
-            cumulants += [Feature(3), c_of, Prediction("0"), Channel(0)]
+            cumulants += [Feature(3, factor=c_of), c_of, Prediction("0"), Channel(0), 0.5]
             gammas += [gamma_of]
             lams += [lam_of]
         policy, cumulant, gamma, outcome, lam = (

@@ -63,8 +63,10 @@ class DenseHorde:
         phi = self._phi(tiles)
 
         def value(of: Any, low: float, high: float) -> float:
-            number = of
-            if callable(of):
+            number: float = of
+            if isinstance(of, Feature):
+                number = float(phi[of.index]) * value(of.factor, -np.inf, np.inf)
+            elif callable(of):
                 number = float(of(observation, tiles))
             if low <= number <= high:
                 return number
@@ -80,14 +82,12 @@ class DenseHorde:
             match q.cumulant:
                 case Channel(index):
                     return float(observation[index])
-                case Feature(index):
-                    return float(phi[index])
                 case Prediction(name):
                     return float(
                         self.demons.theta[[p.name for p in self.questions].index(name)] @ phi
                     )
-                case function:
-                    return float(function(observation, tiles))
+                case part:
+                    return value(part, -np.inf, np.inf)
 
         signals = (
             self._each(rho),
