@@ -597,14 +597,14 @@ def _options_in(
     entries: Sequence[Mapping[str, Any]], interface: Interface, found: Sequence[str]
 ) -> list[list[GVF]]:
     """Return the models of the options of `[[option]]` tables."""
-    known = _named_policies(interface, found)
+    policies_by_name = _named_policies(interface, found)
     n_features = interface.coder.n_features
     models = []
     n_demons = 0
     for number, entry in enumerate(entries, 1):
         where = f"[[option]] number {number}"
         check_keys(entry, where, _OPTION_KEYS, _OPTION_KEYS[:3])
-        policy = known[_known(where, "policy", entry["policy"], known)]
+        policy = policies_by_name[_known(where, "policy", entry["policy"], policies_by_name)]
         features: Sequence[int] = range(n_features)
         if "features" in entry:
             features = _list(entry, where, "features")

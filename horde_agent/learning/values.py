@@ -157,10 +157,10 @@ class StateValues:
         """Write the functions' values in this state, (n_demons,), NaN if out of range; constants are not written."""
         self._features.write(observation, tiles, out)
         if self._is_bounded and self._of_features.size:
-            given = out[self._of_features]
-            for k in np.flatnonzero(~((self._low <= given) & (given <= self._high))).tolist():
+            values = out[self._of_features]
+            for k in np.flatnonzero(~((self._low <= values) & (values <= self._high))).tolist():
                 place = int(self._of_features[k])
-                self.given[place] = float(given[k])
+                self.given[place] = float(values[k])
                 out[place] = np.nan
         for i, function in self._functions:
             value = out[i] = float(function(observation, tiles))

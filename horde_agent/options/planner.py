@@ -151,12 +151,12 @@ class Planner:
 
     def renew(self) -> None:
         """Compute the values u of the options from the weights: a product of each transition part with w."""
-        known = self.weights[self._features]
+        weights = self.weights[self._features]
         for values, reward, transition in zip(
             self._values, self._reward, self._transition, strict=True
         ):
             values[:] = reward
-            values += known.astype(transition.dtype) @ transition
+            values += weights.astype(transition.dtype) @ transition
         self._n_until_renewal = self.renew_every
 
     def look_ahead(self, tiles: Tiles) -> float:

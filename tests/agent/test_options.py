@@ -28,9 +28,9 @@ class Corridor:
     One feature is active in each state, so that weights are tables.
     """
 
-    def __init__(self, asked: list[Any], engine: str = "span", mode: Any = "eager") -> None:
+    def __init__(self, model: list[Any], engine: str = "span", mode: Any = "eager") -> None:
         config = LearnerConfig.paper(engine=engine, **PLAIN)
-        self.horde = Horde(asked, n_features=N_STATES, n_active=1, config=config, mode=mode)
+        self.horde = Horde(model, n_features=N_STATES, n_active=1, config=config, mode=mode)
         self.rng = np.random.default_rng(0)
         self.state = 0
         self.horde.begin(np.zeros(1), np.array([0]))
@@ -51,8 +51,8 @@ def test_the_model_of_an_option_is_that_of_its_stop(engine: str, mode: Any) -> N
     From state 0 that is .6561; with x_j not discounted at the stop it is .729. State 4 is left and
     reached again: gamma. No other state is ever one of a stop.
     """
-    asked = questions.model_of(TO_THE_END, range(N_STATES), n_features=N_STATES)
-    corridor = Corridor(asked, engine, mode).run(3_000)
+    demons = questions.model_of(TO_THE_END, range(N_STATES), n_features=N_STATES)
+    corridor = Corridor(demons, engine, mode).run(3_000)
     model = model_in(corridor.horde, TO_THE_END, range(N_STATES))
     stops = np.array([GAMMA**4, GAMMA**3, GAMMA**2, GAMMA, GAMMA])
     np.testing.assert_allclose(model.transition[4], stops, atol=1e-9)
@@ -62,10 +62,10 @@ def test_the_model_of_an_option_is_that_of_its_stop(engine: str, mode: Any) -> N
 
 
 def test_the_model_of_an_action_is_of_one_step() -> None:
-    asked = questions.model_of(ONE_STEP, range(N_STATES))
-    assert {question.continuation for question in asked} == {0.0}
-    assert asked[3].outcome == Feature(2, GAMMA)
-    model = model_in(Corridor(asked).run(1_000).horde, ONE_STEP, range(N_STATES))
+    demons = questions.model_of(ONE_STEP, range(N_STATES))
+    assert {question.continuation for question in demons} == {0.0}
+    assert demons[3].outcome == Feature(2, GAMMA)
+    model = model_in(Corridor(demons).run(1_000).horde, ONE_STEP, range(N_STATES))
     reached = np.minimum(np.arange(N_STATES) + 1, N_STATES - 1)
     np.testing.assert_allclose(model.transition, GAMMA * np.eye(N_STATES)[reached].T, atol=1e-9)
     np.testing.assert_allclose(model.reward, [-1, -1, -1, 1, 1], atol=1e-9)
@@ -93,9 +93,9 @@ def test_an_option_that_may_stop_anywhere_stops_with_its_probability(beta: float
 
 
 def test_all_questions_of_a_model_share_one_trace() -> None:
-    asked = questions.model_of(TO_THE_END, range(N_STATES))
-    other = questions.model_of(ONE_STEP, range(N_STATES))
-    groups = trace_groups([*asked, *other], np.zeros(2 * N_STATES + 2, dtype=np.int64))
+    model = questions.model_of(TO_THE_END, range(N_STATES))
+    model_of_action = questions.model_of(ONE_STEP, range(N_STATES))
+    groups = trace_groups([*model, *model_of_action], np.zeros(2 * N_STATES + 2, dtype=np.int64))
     assert groups.group.tolist() == [0] * (N_STATES + 1) + [1] * (N_STATES + 1)
 
 
@@ -108,10 +108,10 @@ def test_a_subtask_stops_where_that_is_worth_more_than_to_go_on() -> None:
     With it q(s, right) = -1 + .9 x 20 = 17 in state 2, 14.3 in 1; in 4 the way back is worth 17, too.
     """
     subtask = Subtask(feature=3, bonus=5.0, weights=np.zeros(N_STATES))
-    asked = [
+    model = [
         questions.control_of("reach 3", subtask, n_actions=2, gamma=GAMMA, lam=0.0, algorithm="qrc")
     ]
-    corridor = Corridor(asked, "plain").run(12_000)
+    corridor = Corridor(model, "plain").run(12_000)
     option = found(corridor.horde, "reach 3")
     assert isinstance(option.target_policy, GreedyIn)
     best = option.target_policy.weights.max(axis=0)
@@ -120,10 +120,10 @@ def test_a_subtask_stops_where_that_is_worth_more_than_to_go_on() -> None:
     assert stops == [0.0] * N_STATES
 
     rich = Subtask(feature=3, bonus=20.0, weights=np.zeros(N_STATES))
-    asked = [
+    model = [
         questions.control_of("reach 3", rich, n_actions=2, gamma=GAMMA, lam=0.0, algorithm="qrc")
     ]
-    option = found(Corridor(asked, "plain").run(12_000).horde, "reach 3")
+    option = found(Corridor(model, "plain").run(12_000).horde, "reach 3")
     assert isinstance(option.target_policy, GreedyIn)
     best = option.target_policy.weights.max(axis=0)
     np.testing.assert_allclose(best, [11.87, 14.3, 17.0, 1.0 + 17.0 * GAMMA, 17.0], atol=0.01)
@@ -137,11 +137,11 @@ def test_a_subtask_stops_where_that_is_worth_more_than_to_go_on() -> None:
 def test_a_plan_is_that_of_dynamic_programming() -> None:
     """Two options in each state, with exact models: the values solve v = max_o (r_o + N_o v)."""
     forward = GAMMA * np.eye(N_STATES)[np.minimum(np.arange(N_STATES) + 1, 4)]
-    back = GAMMA * np.eye(N_STATES)[np.maximum(np.arange(N_STATES) - 1, 0)]
+    backward = GAMMA * np.eye(N_STATES)[np.maximum(np.arange(N_STATES) - 1, 0)]
     reward = np.where(np.arange(N_STATES) >= 3, 1.0, -1.0)
     models = [
         OptionModel("forward", reward, forward.T, np.arange(N_STATES)),
-        OptionModel("back", np.full(N_STATES, -1.0), back.T, np.arange(N_STATES)),
+        OptionModel("backward", np.full(N_STATES, -1.0), backward.T, np.arange(N_STATES)),
     ]
     planner = Planner(models)
     for state in range(N_STATES):
@@ -149,7 +149,7 @@ def test_a_plan_is_that_of_dynamic_programming() -> None:
     planner.plan(np.random.default_rng(0), n_look_ahead=4_000)
     expected = np.zeros(N_STATES)
     for _ in range(500):
-        expected = np.maximum(reward + forward @ expected, -1.0 + back @ expected)
+        expected = np.maximum(reward + forward @ expected, -1.0 + backward @ expected)
     np.testing.assert_allclose(planner.weights, expected, rtol=1e-9)
     assert planner.n_look_ahead == 4_000
     assert planner.option_values(np.array([0])).argmax() == 0
@@ -186,7 +186,9 @@ def test_an_interrupted_plan_continues_to_the_bit() -> None:
     def planner() -> Planner:
         return Planner(models, step_size=0.5, renew_every=7, n_remembered=4)
 
-    whole, first, second = planner(), planner(), planner()
+    whole = planner()
+    first = planner()
+    second = planner()
     draws = [np.random.default_rng(2) for _ in range(2)]
     for each in (whole, first):
         for state in range(6):
@@ -221,17 +223,17 @@ def walk() -> Interface:
 def test_a_question_file_asks_for_the_model_of_an_option(tmp_path: Path) -> None:
     interface = walk()
     (tmp_path / "q.toml").write_text(OPTION)
-    asked = questions.from_file(tmp_path / "q.toml", interface)
+    model = questions.from_file(tmp_path / "q.toml", interface)
     option = Option("ahead", ConstantAction(1, 2), StopAt((4,)), 0.9)
-    assert asked == questions.model_of(option, range(interface.coder.n_features))
+    assert model == questions.model_of(option, range(interface.coder.n_features))
     (tmp_path / "q.toml").write_text(OPTION.replace("stops = [4]", "features = [2, 0]"))
-    asked = questions.from_file(tmp_path / "q.toml", interface)
-    assert [question.name for question in asked] == [
+    model = questions.from_file(tmp_path / "q.toml", interface)
+    assert [question.name for question in model] == [
         "ahead/reward",
         "ahead/feature_2",
         "ahead/feature_0",
     ]
-    assert asked[1].continuation == 0.0
+    assert model[1].continuation == 0.0
 
 
 # ---- invalid input ------------------------------------------------------------------------------------------
