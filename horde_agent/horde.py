@@ -66,7 +66,9 @@ from horde_agent.types import Floats, Integers, Tiles, listed
 __all__ = ["Horde", "LearnerConfig", "Mode"]
 
 Mode = Literal["eager", "deferred"]
-_BATCHES = {"eager": 1, "deferred": 64}  # steps that are queued before they are processed
+DEFERRED_STEPS = 64
+"""Steps that are queued before they are processed in deferred mode."""
+_BATCHES = {"eager": 1, "deferred": DEFERRED_STEPS}
 
 
 class Horde:
@@ -413,6 +415,13 @@ class Horde:
     def td_error(self) -> Floats:
         """TD errors of the last step, shape (n_demons,)."""
         return self._processed().numbers("td_error")
+
+    def pop_errors(self) -> Floats:
+        """Return sums over the steps since the last call of this, shape (2, n_demons), and begin again at 0.
+
+        The first are of rho delta, the second of rho delta^2: a demon's TD errors, weighted by its ratios.
+        """
+        return self._processed().pop_errors()
 
     @property
     def rho(self) -> Floats:

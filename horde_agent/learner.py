@@ -122,6 +122,9 @@ class Learner(Protocol):
     def rho(self) -> Floats:
         """Importance sampling ratios of the last step, shape (n_demons,)."""
 
+    def pop_errors(self) -> Floats:
+        """Return sums of the TD errors since the last call, shape (2, n_demons): `Horde.pop_errors`."""
+
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's ratios, shape (3, n_demons): `Horde.ratio_totals`."""
 

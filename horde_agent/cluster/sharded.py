@@ -381,6 +381,10 @@ class ShardedHorde:
         """Return the predictions of all demons at a state, (n_active,) and (n_channels,): `Horde.predict`."""
         return self._gathered("predict", self._inputs.tiles(tiles), observation)  # type: ignore[no-any-return]
 
+    def pop_errors(self) -> Floats:
+        """Return sums of the TD errors since the last call, shape (2, n_demons): `Horde.pop_errors`."""
+        return self._gathered("pop_errors")  # type: ignore[no-any-return]
+
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's ratios since it was added, shape (3, n_demons): `Horde.ratio_totals`."""
         return self._gathered("ratio_totals")  # type: ignore[no-any-return]

@@ -51,6 +51,8 @@ class Demons(NamedTuple):
     alive: NDArray[np.bool_]  # (d,): the trace is not 0
     prediction: Floats  # (d,), like all arrays below: theta_t.phi_t
     td_error: Floats
+    error_sum: Floats  # sum of rho delta since it was last read
+    error_square: Floats  # sum of rho delta^2, likewise
     mspbe: Floats  # scalar estimate
     max_trace: Floats
     largest_gain: (

@@ -114,6 +114,12 @@ class Engine(EngineResults, Protocol):
     def catch_up(self) -> None:
         """Process all queued steps."""
 
+    def pop_errors(self) -> Floats:
+        """Return each demon's sums of rho delta and of rho delta^2 since the last call, shape (2, n_demons).
+
+        delta is the TD error of a step, rho its ratio. Queued steps are processed first; both sums begin again at 0.
+        """
+
     def move_averages(self, rates: Floats) -> None:
         """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
 

@@ -297,6 +297,10 @@ class MixedEngine:
         """Return a number of each demon after all queued steps, shape (n_demons,): `EngineResults.numbers`."""
         return self._read(lambda engine: engine.numbers(name))
 
+    def pop_errors(self) -> Floats:
+        """Return the sums of rho delta and rho delta^2, shape (2, n_demons), and set them to 0: `Engine.pop_errors`."""
+        return self._read(lambda engine: engine.pop_errors().T).T
+
     def mspbe_vector(self) -> Floats:
         """Return the vector MSPBE estimate m.w, shape (n_demons,); raise ValueError without m."""
         return self._read(lambda engine: engine.mspbe_vector())

@@ -49,6 +49,8 @@ from horde_agent.types import Floats, Integers, Reals
 _NUMBERS = (
     "prediction",
     "td_error",
+    "error_sum",
+    "error_square",
     "mspbe",
     "max_trace",
     "largest_gain",
@@ -124,6 +126,8 @@ class PlainEngine(Stored):
         "_demons/alive": Field(DEMON, diverged=False, of_stream=True),
         "_demons/prediction": Field(DEMON, diverged=0.0),
         "_demons/td_error": Field(DEMON, diverged=0.0),
+        "_demons/error_sum": Field(DEMON, diverged=0.0, is_optional=True),
+        "_demons/error_square": Field(DEMON, diverged=0.0, is_optional=True),
         "_demons/mspbe": Field(DEMON, diverged=0.0, merge=np.mean),
         "_demons/max_trace": Field(DEMON),
         "_demons/largest_gain": Field(DEMON, diverged=0.0),
@@ -391,6 +395,13 @@ class PlainEngine(Stored):
         if name == "mspbe" and "w" not in self._rule.vectors:
             return np.full(self.n_demons, np.nan)
         return np.array(getattr(self._demons, name))
+
+    def pop_errors(self) -> Floats:
+        """Return the sums of rho delta and rho delta^2, shape (2, n_demons), and set them to 0: `Engine.pop_errors`."""
+        sums = np.stack([self._demons.error_sum, self._demons.error_square])
+        self._demons.error_sum[:] = 0.0
+        self._demons.error_square[:] = 0.0
+        return sums
 
     def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
         """Return copies of arrays, each (n, n_features), of demons (n,) or all: `EngineResults.rows`."""

@@ -354,6 +354,15 @@ class SpanEngine:
             return np.full(self.n_demons, np.nan)
         return self._of_demons(getattr(self.arrays, name))
 
+    def pop_errors(self) -> Floats:
+        """Return the sums of rho delta and rho delta^2, shape (2, n_demons), and set them to 0: `Engine.pop_errors`."""
+        self.catch_up()
+        arrays = self.arrays
+        sums = np.stack([self._of_demons(arrays.error_sum), self._of_demons(arrays.error_square)])
+        arrays.error_sum[:] = 0.0
+        arrays.error_square[:] = 0.0
+        return sums
+
     def rows(self, *names: str, demons: Integers | None = None) -> tuple[Reals, ...]:
         """Return copies of arrays, each (n, n_features), of demons (n,) or all: `EngineResults.rows`."""
         chosen = np.arange(self.n_demons)

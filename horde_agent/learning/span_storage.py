@@ -106,6 +106,7 @@ ARRAYS: dict[str, Field] = {
         ("prediction", "td_error", "mspbe", "largest_gain", "alpha", "alpha_w"),
         Field(LANE, diverged=0.0),
     ),
+    **dict.fromkeys(("error_sum", "error_square"), Field(LANE, diverged=0.0, is_optional=True)),
     **dict.fromkeys(
         ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"),
         Field(LANE, diverged=0.0, of_stream=True),

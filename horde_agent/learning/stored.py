@@ -38,6 +38,7 @@ class Field(NamedTuple):
         diverged: Value for a demon that diverged; None if nothing changes.
         of_stream: True if each stream of experience has its own.
         is_carried: False if it follows from the new questions, or is written before it is read.
+        is_optional: True if snapshots of an earlier version lack it: it is then as in a new part.
         is_saved: False if it follows from the demons, is saved in part, or is scratch.
         merge: What several Hordes that learn one thing have of their arrays, such as `np.mean`; None
             if each keeps its own.
@@ -48,6 +49,7 @@ class Field(NamedTuple):
     diverged: float | None = None
     of_stream: bool = False
     is_carried: bool = True
+    is_optional: bool = False
     is_saved: bool = True
     merge: Callable[..., Any] | None = None
 
@@ -128,7 +130,7 @@ class Stored:
     def restore(self, state: State) -> None:
         """Restore what `state` returned of such a part with the same demons."""
         for name, field in self.FIELDS.items():
-            if field.is_saved:
+            if field.is_saved and (name in state or not field.is_optional):
                 self._put(name, state[name])
         if self.streams is not None:
             self.streams.selected, self.streams.others = restored_streams(state)

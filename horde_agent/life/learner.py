@@ -44,6 +44,7 @@ from horde_agent.scoring.returns import (
     behaviour_under_test,
     policies_under_test,
 )
+from horde_agent.scoring.surprise import Surprise
 from horde_agent.types import Floats, Integers, Tiles
 
 _STATE = (
@@ -169,6 +170,7 @@ class StreamLearner:
         errors: Scores of the test excursions.
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
+        surprise: Watches the errors, after `watch`; None before.
         robot: Number of the robot whose stream is learned from.
         position: How far it was learned from.
 
@@ -193,6 +195,7 @@ class StreamLearner:
         self.horizon = (excursions or ExcursionConfig()).horizon
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons, self.horizon)
+        self.surprise: Surprise | None = None
         self.learning_steps = 0
         self._n_updates_before = horde.n_updates
         self.learn_s = Durations()
@@ -237,6 +240,17 @@ class StreamLearner:
         self._predicted = np.where(old_index >= 0, self._predicted[old_index], 0.0)
         self.errors.rearrange(old_index, self._policies_under_test())
         self._index_demons()
+        if self.surprise is not None:
+            self.surprise.rearrange()
+
+    def watch(self, rate: str, seed: int = 0) -> Surprise:
+        """Watch the errors of the predictions, with so many false alarms per time, as "1/month"; return what does.
+
+        Raises:
+            BadInput: If the rate is invalid, or no question can be surprised.
+        """
+        self.surprise = Surprise(self.horde, self.interface, rate, seed)
+        return self.surprise
 
     def begin_tests(self) -> None:
         """Score stretches of the behaviour, and excursions, from now on."""
@@ -284,7 +298,11 @@ class StreamLearner:
     def state(self) -> State:
         """Return everything that later learning and scores depend on, the Horde's state included."""
         streams = {robot: position.state() for robot, position in self._positions.items()}
+        surprise: State = {}
+        if self.surprise is not None:
+            surprise = self.surprise.state()
         return nested(
+            surprise=surprise,
             horde=self.horde.state(),
             errors=self.errors.state(),
             counts=attributes(self, *_STATE),
@@ -295,6 +313,9 @@ class StreamLearner:
         """Continue from what `state` returned, with a new Horde of the same demons in the same order."""
         self.horde.restore(inner(state, "horde"))
         self.errors.restore(inner(state, "errors"))
+        surprise = inner(state, "surprise")
+        if self.surprise is not None and surprise:
+            self.surprise.restore(surprise)
         put_back(self, inner(state, "counts"), *_STATE)
         self.robot, streams = restored_streams(inner(state, "streams"))
         for robot, fields in streams.items():
@@ -464,6 +485,8 @@ class StreamLearner:
         position.action = action
         position.b = b
         position.is_observed = False
+        if self.surprise is not None:
+            self.surprise.update(step, self.learning_steps)
 
     def select_robot(self, robot: int) -> None:
         """Continue the stream of another robot, by its number from 0; call it between two excursions.

@@ -38,6 +38,7 @@ from horde_agent.refusals import (
     checked_repeat,
     did_you_mean,
 )
+from horde_agent.scoring.rates import seconds_between
 from horde_agent.toml import read_toml, typed
 
 if TYPE_CHECKING:
@@ -186,8 +187,10 @@ class LearnConfig:
             removed after a snapshot; what needs the whole record is then refused.
         archive: With --keep, write these files to Parquet in the run's `archive/` before.
         on_alarm: Command to call with the name of an alarm and a sentence. Names are `diverged`,
-            `overheating`, `deadline`, `disk`, `silent`, `sensor_lost` (docs/runs.md).
+            `overheating`, `deadline`, `disk`, `silent`, `sensor_lost`, `surprise` (docs/runs.md).
         lost_after: Seconds without a reading after which a sensor is lost, for the alarm.
+        surprise: Raise the alarm `surprise` when predictions no longer fit, with so many false alarms
+            at most per hour, day, week, month or year: `1/month` (docs/runs.md).
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
             or `bullet` (PyBullet; the Critterbot only). Their measured behaviour agrees, but not
             bit for bit.
@@ -253,6 +256,7 @@ class LearnConfig:
     archive: bool = False
     on_alarm: Annotated[str | None, _shown("COMMAND", "(default: none)")] = None
     lost_after: float = 60.0
+    surprise: Annotated[str | None, _shown("RATE", "(default: none)")] = None
     physics: Annotated[
         str | None, _shown("NAME", "(default: bullet if PyBullet is installed, else planar)")
     ] = None
@@ -610,6 +614,11 @@ def _rules(config: LearnConfig, questions: str) -> Iterator[Rule]:
     if config.on_alarm is not None:
         refuse_no_command(config.on_alarm)
     yield from _rules_of_keeping(config)
+    if config.surprise is not None:
+        try:
+            seconds_between(config.surprise)
+        except BadInput as error:
+            yield True, f"--surprise {config.surprise}: {error}"
     yield from _rules_of_shards_and_robots(config)
     yield from _rules_of_learner(config, questions)
 
@@ -867,6 +876,8 @@ def _unused(config: LearnConfig) -> Iterator[Rule]:
         )
     if config.backend in RECORDED:
         for name in _OF_ACTING:
+            if name == "on_alarm" and config.surprise is not None:
+                continue
             is_given = getattr(config, name) != getattr(LearnConfig, name)
             flag = f"--{name.replace('_', '-')}"
             yield (

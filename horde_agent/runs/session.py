@@ -18,10 +18,13 @@ from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import Progress
+from horde_agent.refusals import BadInput
 from horde_agent.runs.exit_reason import Ended, ExitCause, ExitReason, SignalHandler, signal_text
+from horde_agent.runs.storage.events import AlarmCommand, SurpriseLog
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import SessionOutcome, write_tables
 from horde_agent.runs.warm import warm_up
+from horde_agent.scoring.surprise import SurpriseEvent, steps_needed
 
 
 class Unwritten(Exception):
@@ -46,15 +49,44 @@ class Source(ABC):
         run: The run that learns.
         student: Where it learns.
         total: Number of steps, for the progress; None if it is unknown.
+        alarm_command: Called at alarms; None without one.
         session: The session, from its construction on.
     """
 
     session: Session
+    _surprise_log: SurpriseLog | None = None
 
     def __init__(self, run: Run, student: StreamLearner, total: int | None = None) -> None:
         self.run = run
         self.student = student
         self.total = total
+        self.alarm_command: AlarmCommand | None = None
+        if run.config.on_alarm is not None:
+            self.alarm_command = AlarmCommand(run.config.on_alarm)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Watch for surprises, if the settings say so."""
+        config = self.run.config
+        if config.surprise is None:
+            return
+        n_needed = steps_needed(self.run.interface.period_s)
+        if self.total is not None and self.total < n_needed:
+            raise BadInput(
+                f"--surprise {config.surprise} needs {n_needed:,} steps to learn from before its first test, and there "
+                f"are {self.total:,}: {n_needed - self.total:,} more are needed"
+            )
+        surprise = self.student.watch(config.surprise, config.seed)
+        surprise.on_event = self._record_surprise
+
+    def _record_surprise(self, event: SurpriseEvent) -> None:
+        """Record an alarm, say it and call the alarm command; not while tables are made again."""
+        if self.session.is_rebuilding:
+            return
+        if self._surprise_log is None:
+            folder = self.run.folder
+            self._surprise_log = SurpriseLog(folder.events, self.session.say, self.alarm_command)
+        self._surprise_log.add(event)
 
     def open(self) -> None:  # noqa: B027  most have nothing to open
         """Open the source; a robot may drive."""
@@ -114,6 +146,11 @@ class Session:
         self._is_stopped_for_good = False
         source.session = self
 
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether it makes tables again from the log."""
+        return self._missing is not None
+
     def begin(self) -> None:
         """Compile, then open the source.
 
@@ -168,7 +205,7 @@ class Session:
         progress.stop()
         outcome = self.source.finish(fault)
         fault = outcome.fault
-        is_rebuilt = self._missing is not None
+        is_rebuilt = self.is_rebuilding
         wall_s: float | None = time.perf_counter() - began + outcome.lived_before_s
         compile_s: float | None = self._compile_s
         if is_rebuilt:

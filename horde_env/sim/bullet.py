@@ -61,6 +61,12 @@ class PlanarBody:
         for box in boxes:
             self._add_box(*box)
         self._body = self._add_robot(urdf)
+        dynamics = {
+            link: self._p.getDynamicsInfo(self._body, link, physicsClientId=self._client)
+            for link in (-1, *_JOINTS)
+        }
+        # Of each link: mass and moments of inertia
+        self._unloaded = {link: (numbers[0], numbers[2]) for link, numbers in dynamics.items()}
         # Bound once, since they run at every tick.
         p = self._p
         client = self._client
@@ -78,6 +84,17 @@ class PlanarBody:
         self.is_restorable = False
         self._free = self.moved
         self._forces = list[Sequence[float]]()
+
+    def load(self, factor: float) -> None:
+        """Multiply the mass and the moments of inertia that the body's file has."""
+        for link, (mass, inertia) in self._unloaded.items():
+            self._p.changeDynamics(
+                self._body,
+                link,
+                mass=factor * mass,
+                localInertiaDiagonal=[factor * moment for moment in inertia],
+                physicsClientId=self._client,
+            )
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose, with no memory of earlier contacts: the same bits as a new client."""

@@ -493,9 +493,14 @@ class PlanarBody:
             radii=hull.radii,
             obstacles=obstacles,
         )
+        self._unloaded = inertia[[MASS, INERTIA]].copy()
         self._tick_s = tick_s
         self.state = np.zeros(N_MOTION)
         self.contacts = np.zeros((MOST_CONTACTS, N_COLUMNS))
+
+    def load(self, factor: float) -> None:
+        """Multiply the mass and the moment of inertia that the body's file has."""
+        self.shape.inertia[[MASS, INERTIA]] = factor * self._unloaded
 
     def place(self, x: float, y: float, heading: float) -> None:
         """Put the body at rest at a pose."""

@@ -27,7 +27,7 @@ from horde_agent.record import Flag, Phase, Row, read
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import robot
-from horde_agent.runs.storage.events import Alarms, ClockEvents, Clocks, Events
+from horde_agent.runs.storage.events import AlarmCommand, Alarms, ClockEvents, Clocks, Events
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import new_life
 from horde_agent.runs.storage.stop_request import ask_process
@@ -68,7 +68,7 @@ def alarms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Alarms:
     """Return alarms with a command that records its arguments."""
     monkeypatch.setattr("subprocess.run", lambda words, **_: CALLED.append(tuple(words[1:])))
     CALLED.clear()
-    return Alarms("true", tmp_path, ["light", "overheating"], 0.1)
+    return Alarms(AlarmCommand("true"), tmp_path, ["light", "overheating"], 0.1)
 
 
 CALLED: list[tuple[str, ...]] = []

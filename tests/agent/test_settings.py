@@ -148,6 +148,11 @@ FILES: list[tuple[dict[str, Any], str]] = [
     ({"out": Path(LONG)}, "(File name too long); name another folder"),
     ({"out": Path(os.fsdecode(bytes([0xE9])))}, "is not UTF-8"),
     ({"on_alarm": "no-such-command-anywhere"}, "there is no such command"),
+    (
+        {"surprise": "0/week"},
+        "--surprise 0/week: the rate of false alarms must be a positive number",
+    ),
+    ({"surprise": "1"}, "such as 1/month, not '1'"),
     ({"snapshot_every": "10"}, "--snapshot-every 10 is not a duration; write 30s"),
 ]
 KEEPING: list[tuple[dict[str, Any], str]] = [

@@ -207,6 +207,9 @@ def _learn_one(
     learn(parameters, i, demons, step)
     demons.alpha[i] = alpha
     demons.alpha_w[i] = alpha_w
+    weighted = step.rho[i] * demons.td_error[i]
+    demons.error_sum[i] += weighted
+    demons.error_square[i] += weighted * demons.td_error[i]
 
 
 @outer_kernel

@@ -97,6 +97,8 @@ class SpanArrays(NamedTuple):
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t
     td_error: Reals  # delta_t
+    error_sum: Reals  # sum of rho delta since it was last read
+    error_square: Reals  # sum of rho delta^2, likewise
     e_phi: Reals  # e_{t-1}.phi_t
     e_w: Reals  # e_{t-1}.w_t
     e_e: Reals  # |e_{t-1}|^2

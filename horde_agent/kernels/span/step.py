@@ -477,6 +477,7 @@ def step_within_range(
     largest_entry = signals.rho * (1.0 + signals.decay * load(span.e_sum, lane, zero))
     is_small = absolute(signals.delta * largest_entry) < span.largest_step
     store(span.td_error, lane, signals.delta)
+    add_error(span, lane, signals.rho * signals.delta, signals.delta, zero)
     b = span.signal_b[(now + 1) % span.signal_b.shape[0]]
     step = LaneStep(
         rho=signals.rho,
@@ -494,6 +495,14 @@ def step_within_range(
         overlap=signals.overlap,
     )
     return step, is_small
+
+
+@inlined_kernel
+def add_error(span: SpanArrays, lane: int, weighted: Lanes, delta: Lanes, zero: Lanes) -> None:
+    """Add rho delta, which is `weighted`, and rho delta^2 to the sums of TD errors; nothing where rho = 0."""
+    store(span.error_sum, lane, load(span.error_sum, lane, zero) + weighted)
+    squares = load(span.error_square, lane, zero)
+    store(span.error_square, lane, squares + weighted * delta)
 
 
 @inlined_kernel

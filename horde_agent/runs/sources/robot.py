@@ -90,11 +90,11 @@ class RobotSource(Source):
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         self._is_redone = resumed.number > 0 and self.life.body.is_restorable
-        if config.on_alarm is not None:
+        if self.alarm_command is not None:
             names = [channel.name for channel in interface.channels]
             self.life.observers.append(
                 Alarms(
-                    config.on_alarm,
+                    self.alarm_command,
                     run.folder.path,
                     names,
                     interface.period_s,

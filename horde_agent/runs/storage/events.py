@@ -14,6 +14,8 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     late           a step was more than 50 ms late
     clock          the wall clock jumped `by_s` seconds; nothing but the record has it
     suspended      the computer was suspended for `by_s` seconds
+    surprise       predictions do not fit since `began`; `signals`, what each does, `policies`, `sentence`
+    fits           predictions of these signals fit again
     diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
 Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
@@ -23,6 +25,7 @@ Alarms are for an unattended run: the command is called with the alarm's name an
     disk           the disk is nearly full
     silent         a sensor that varied has been constant for ten minutes
     sensor_lost    a sensor's reading has been missing for --lost-after (60 s); once until it returns
+    surprise       predictions do not fit any more (--surprise)
 
 An alarm is repeated after an hour, or once the problem is ten times as large: ten times as many late
 steps or diverged demons, a tenth of the free space. Neither events nor alarms change when or what
@@ -46,6 +49,7 @@ import numpy as np
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
 from horde_agent.runs.storage.event_log import EventLog
+from horde_agent.scoring.surprise import SurpriseEvent
 from horde_agent.types import Integers
 
 EVERY = 10  # steps between two checks
@@ -152,19 +156,83 @@ class RaisedAlarm(NamedTuple):
     size: float
 
 
+class AlarmCommand:
+    """A command line that is called at each alarm, with the alarm's name and a sentence."""
+
+    def __init__(self, command: str) -> None:
+        self._command = shlex.split(command)
+        self._raised: dict[str, RaisedAlarm] = {}
+
+    def call(
+        self, name: str, sentence: str, *, size: float = 1.0, again_s: float = AGAIN_S
+    ) -> None:
+        """Call the command in a thread.
+
+        Not if the same alarm was raised less than `again_s` ago, unless the problem has grown since.
+        """
+        time_s = time.monotonic()
+        last = self._raised.get(name)
+        if last is not None and time_s - last.time_s < again_s and size < GROWTH * last.size:
+            return
+        self._raised[name] = RaisedAlarm(time_s, size)
+        threading.Thread(target=self._run, args=(name, sentence), name="alarm", daemon=True).start()
+
+    def _run(self, name: str, sentence: str) -> None:
+        try:
+            subprocess.run(
+                [*self._command, name, sentence],
+                timeout=LONGEST_S,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            _log.warning("the command failed for alarm %r (%s): %s", name, sentence, error)
+
+
+class SurpriseLog:
+    """Records alarms about predictions, and when they fit again, as events; calls the alarm command.
+
+    Steps that are learned from again after a resume raise the same alarms: those in the log are left out.
+
+    Args:
+        log: The events of the run.
+        say: Prints a sentence.
+        command: Called at each alarm; None for nothing.
+    """
+
+    def __init__(
+        self, log: EventLog, say: Callable[[str], None], command: AlarmCommand | None
+    ) -> None:
+        self._log = log
+        self._say = say
+        self._command = command
+        events = log.read().events
+        self._recorded = {(event.get("event"), event.get("step")) for event in events}
+
+    def add(self, event: SurpriseEvent) -> None:
+        """Record an alarm, or its end, unless that was done."""
+        if (event.name, event.step) in self._recorded:
+            return
+        self._recorded.add((event.name, event.step))
+        self._log.append(event.entry())
+        self._say(event.sentence)
+        if self._command is not None:
+            self._command.call("surprise", event.sentence, again_s=0.0)
+
+
 class Alarms(LifeHooks):
-    """Observe a life and call a command line at each alarm, with the alarm's name and a sentence."""
+    """Observe a life and call a command at each alarm."""
 
     def __init__(
         self,
-        command: str,
+        command: AlarmCommand,
         folder: Path,
         channels: list[str],
         period_s: float,
         *,
         lost_after_s: float = 60.0,
     ) -> None:
-        self._command = shlex.split(command)
+        self._command = command
         self._folder = folder
         self._channels = channels
         self._hot: int | None = None
@@ -182,7 +250,6 @@ class Alarms(LifeHooks):
         self._first_step: int | None = None
         self._n_late_at_first = 0  # steps that were late while the process began
         self._n_late = 0
-        self._raised: dict[str, RaisedAlarm] = {}
 
     def after_step(self, event: StepEvent) -> None:
         """Check for alarms every `EVERY` steps."""
@@ -191,7 +258,7 @@ class Alarms(LifeHooks):
         if row.step % EVERY:
             return
         if self._hot is not None and row.observation[self._hot] > 0.5:
-            self._raise("overheating", f"step {row.step:,}: a motor is too hot")
+            self._command.call("overheating", f"step {row.step:,}: a motor is too hot")
         self._check_deadlines(row.step, life.counts.deadlines_missed)
         self._check_silence(row.step, row.observation)
         self._check_lost(row.step, row.observation)
@@ -199,7 +266,7 @@ class Alarms(LifeHooks):
             self._check_disk(row.step)
         if not life.horde.n_waiting and life.horde.n_diverged:
             diverged = life.horde.diverged
-            self._raise(
+            self._command.call(
                 "diverged",
                 f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
                 size=len(diverged),
@@ -215,13 +282,13 @@ class Alarms(LifeHooks):
         if n_late > self._n_late:
             self._n_late = n_late
             size = n_late - self._n_late_at_first
-            self._raise("deadline", f"step {step:,}: {size:,} deadlines missed", size=size)
+            self._command.call("deadline", f"step {step:,}: {size:,} deadlines missed", size=size)
 
     def _check_disk(self, step: int) -> None:
         """Raise an alarm if the disk of the run's folder is nearly full."""
         free = shutil.disk_usage(self._folder).free
         if free < LOW_BYTES:
-            self._raise(
+            self._command.call(
                 "disk",
                 f"step {step:,}: {free / 1e6:,.0f} MB free on the disk of {self._folder}",
                 size=LOW_BYTES / max(free, 1),
@@ -237,7 +304,7 @@ class Alarms(LifeHooks):
         for i in silent.tolist():
             self._has_varied[i] = False
             message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
-            self._raise("silent", f"step {step:,}: {message}", again_s=0.0)
+            self._command.call("silent", f"step {step:,}: {message}", again_s=0.0)
 
     def _check_lost(self, step: int, observation: np.ndarray) -> None:
         """Raise an alarm for each channel whose reading has been missing for `lost_after_s`."""
@@ -248,32 +315,5 @@ class Alarms(LifeHooks):
         is_lost = is_missing & (step - self._read_at >= self._lost_after)
         for i in np.flatnonzero(is_lost & ~self._is_lost).tolist():
             message = f"{self._channels[i]} has had no reading for {self._lost_after_s:g} s"
-            self._raise("sensor_lost", f"step {step:,}: {message}", again_s=0.0)
+            self._command.call("sensor_lost", f"step {step:,}: {message}", again_s=0.0)
         self._is_lost = is_lost
-
-    def _raise(
-        self, name: str, sentence: str, *, size: float = 1.0, again_s: float = AGAIN_S
-    ) -> None:
-        """Call the command in a thread.
-
-        Not if the same alarm was raised less than `again_s` ago, unless the problem has grown since.
-        """
-        time_s = time.monotonic()
-        last = self._raised.get(name)
-        if last is not None and time_s - last.time_s < again_s and size < GROWTH * last.size:
-            return
-        self._raised[name] = RaisedAlarm(time_s, size)
-        threading.Thread(
-            target=self._call, args=(name, sentence), name="alarm", daemon=True
-        ).start()
-
-    def _call(self, name: str, sentence: str) -> None:
-        try:
-            subprocess.run(
-                [*self._command, name, sentence],
-                timeout=LONGEST_S,
-                check=True,
-                stdin=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            _log.warning("the command failed for alarm %r (%s): %s", name, sentence, error)

@@ -103,6 +103,7 @@ class RunFolder:
         self.mspbe_curve = path / "mspbe_curve.csv"
         self.traces = path / "traces.csv"
         self.held_out = path / "held_out.csv"
+        self.surprise = path / "surprise.json"  # of a run with --surprise
         self.tables = (
             self.details,
             self.questions,
@@ -368,11 +369,13 @@ class RunFolder:
     def missing_tables(self) -> list[Path]:
         """Return the missing tables: all if there is no summary, which is written last, or it has further steps."""
         if not self.summary.is_file() or self.has_gone_on():
-            return [*self.tables]
+            return [*self.tables, self.surprise]
         if not self.questions.is_file():
             return [self.questions]
         if not self.learning_curve.is_file():
             return [self.learning_curve]
+        if not self.surprise.is_file() and self.settings().get("surprise") is not None:
+            return [self.surprise]
         return []
 
     def sync_excursions(self) -> None:
@@ -390,7 +393,7 @@ class RunFolder:
         sums = self.digests()
         sums |= {name: digest for name, digest in self.sealed().digests.items() if name in sums}
         if tables:
-            files = [*self.tables, self.held_out]
+            files = [*self.tables, self.held_out, self.surprise]
             sums |= {file.name: _digest(file) for file in files if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 

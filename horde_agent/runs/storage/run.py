@@ -20,7 +20,7 @@ from horde_agent import questions as families
 from horde_agent.cluster import ShardedHorde
 from horde_agent.features import features_of, shown
 from horde_agent.gvf import GVF, Reward, named
-from horde_agent.horde import Horde, Mode
+from horde_agent.horde import DEFERRED_STEPS, Horde, Mode
 from horde_agent.interface import Interface, readable
 from horde_agent.learner import Learner
 from horde_agent.learning.rules import config_of, rules_of
@@ -43,6 +43,7 @@ from horde_agent.runs.config import (
 )
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.scoring.surprise import block_steps
 
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
@@ -153,6 +154,9 @@ def make_run(
     reads_each_step = behaviour_of(settings_of_robot.behaviour).reads_each_step
     reads_each_step |= settings_of_robot.predictions is not None
     is_eager = settings_of_robot.is_real_time or reads_each_step or interface.feedback is not None
+    if config.surprise is not None:
+        # A block ends where no step is queued
+        is_eager |= block_steps(interface.period_s) < DEFERRED_STEPS
     mode: Mode = "deferred"
     if is_eager:
         mode = "eager"

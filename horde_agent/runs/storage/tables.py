@@ -41,6 +41,7 @@ from horde_agent.scoring.returns import (
     n_terms_needed,
     returns_along,
 )
+from horde_agent.scoring.surprise import surprise_table
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
@@ -116,6 +117,7 @@ def write_tables(
         **results.tables,
         folder.mspbe_curve: lambda path: write_csv(path, Sample._fields, samples),
         folder.details: lambda path: write_json(path, details),
+        **_surprise_table(run, student),
         folder.summary: lambda path: write_json(path, summary),
     }
     for path, write in tables.items():
@@ -123,6 +125,15 @@ def write_tables(
             write(path)
     folder.seal()
     return summary
+
+
+def _surprise_table(run: Run, student: StreamLearner) -> dict[Path, Callable[[Path], None]]:
+    """Return what writes the evidence over time and the alarms; nothing if no surprise is watched for."""
+    surprise = student.surprise
+    if surprise is None:
+        return {}
+    table = surprise_table(surprise, run.interface)
+    return {run.folder.surprise: lambda path: write_json(path, table)}
 
 
 class QuestionScores(NamedTuple):

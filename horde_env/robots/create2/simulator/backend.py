@@ -32,6 +32,7 @@ from horde_env.robots.create2.wire import (
     drive,
     drive_direct,
 )
+from horde_env.sim.faults import BodyFault
 from horde_env.sim.saving import attributes, inner, nested, restore_attributes
 
 SETTLING_TICKS = 4  # between switching on and the first frame
@@ -58,6 +59,7 @@ class SimulatedCreate(Backend):
         check_physics(physics)
         self.spec = create2()
         self.room = load_room(layout)
+        self.body_faults: dict[str, BodyFault] = {"weak battery": self._drain}
         self.period_s = self.spec.period_s
         self.machine = Machine(self.room, battery_scale=battery_scale)
         self.mode_controller = ModeController(self.spec)
@@ -112,6 +114,10 @@ class SimulatedCreate(Backend):
         )
         self._stop_reason = self._supervisor.judge(frame.values, state.charge_state, frame.t)
         return frame
+
+    def _drain(self, _target: str, volts: float) -> None:
+        """Lower the battery's voltage."""
+        self.machine.sag_v = volts
 
     def enable_charging(self, enabled: bool) -> None:
         """Send the robot to its dock to charge, or end that; meanwhile requests are not applied."""

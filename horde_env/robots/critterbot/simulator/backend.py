@@ -15,6 +15,7 @@ from horde_env.robot import critterbot
 from horde_env.robots.critterbot.arena import load_pen
 from horde_env.robots.critterbot.safety import VoltageMonitor
 from horde_env.robots.critterbot.simulator import motors, period
+from horde_env.robots.critterbot.simulator.faults import body_faults
 from horde_env.robots.critterbot.simulator.machine import Machine, friction_changes_of
 from horde_env.robots.critterbot.simulator.sensors import Senses
 from horde_env.robots.critterbot.wire import UNITS
@@ -62,6 +63,7 @@ class SimulatedBody(Backend):
         self._friction_changes = friction_changes_of(friction_changes)
         self.period_s = self.spec.period_s
         self._n_channels = self.spec.n_channels
+        self.body_faults = body_faults(self)
         self._machine: Machine | None = None
         self._rng = np.random.default_rng(0)
 

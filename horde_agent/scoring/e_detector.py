@@ -1,0 +1,193 @@
+"""E-detector: an alarm on several series whose mean time between false alarms is a number that the caller chooses.
+
+The newest value of each series gets a rank p among its earlier ones, ties broken at random. If a series is
+exchangeable, p is uniform on (0, 1], whatever the distribution of the values, and so
+
+    e = mean over kappa of kappa p^(kappa - 1)          has the mean 1
+    R <- (1 + R) e                                      Shiryaev-Roberts: the evidence, over all possible beginnings
+
+R minus the number of values is a martingale, and so is its mean over series and tests, whatever their
+dependence. An alarm when that mean reaches a threshold T therefore comes after T values or more on average,
+for any T: no quantile is estimated, and nothing is tuned. There are three tests of a series: it rises, it
+falls, and, for series that measure a size, only that it rises.
+
+Assumption: a value's rank is uniform given the ranks before it. It holds if values are exchangeable and all earlier
+ones are compared with. Here they are the `WINDOW` values before the last `HOLD` ones, so that a change is not
+compared with itself: the ranks share their references, and the mean of R is a little above the number of values.
+Values that depend on the ones before, or drift, break it: `scoring.surprise` removes what it can.
+
+Source: Shin, Ramdas & Rinaldo (2024), E-detectors: a nonparametric framework for sequential change detection,
+https://arxiv.org/abs/2203.03532, theorem 2.4 and section 3.1; Vovk, Gammerman & Shafer (2022), Algorithmic learning in
+a random world, chapter 8, for ranks and power calibrators.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from horde_agent.saving import State, attributes, put_back
+from horde_agent.types import Bools, Floats, Integers
+
+WINDOW = 1000  # values that a new one is compared with
+HOLD = 12  # newest values that are not compared with yet
+BURN_IN = 100  # values before the first test
+STARTS = 300  # values back to which a beginning is looked for
+KAPPAS = (0.1, 0.25, 0.5)  # of the mixture: small ones bet on extreme ranks
+PLAUSIBLE = 20.0  # ratio of evidence within which a beginning is as plausible as the best one
+_SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
+_LARGEST = 1e200  # of R: products of it stay finite
+_SAVED = (
+    "evidence",
+    "is_muted",
+    "n",
+    "_held",
+    "_was_muted",
+    "_references",
+    "_n_references",
+    "_log_e",
+    "_labels",
+)
+
+RISES = 0
+FALLS = 1
+GROWS = 2  # the second value of a series, which measures a size, rises
+N_TESTS = 3
+N_VALUES = 2  # of a series
+
+
+class Beginning(NamedTuple):
+    """When a change began: the label of the likeliest value, and of the first and last plausible ones."""
+
+    likeliest: int
+    first: int
+    last: int
+
+
+def e_value(p: Floats) -> Floats:
+    """Return the e-values of ranks in (0, 1], any shape: the mean over kappa of kappa p^(kappa - 1).
+
+    Examples:
+        >>> e_value(np.array([0.001, 1.0])).round(2)
+        array([36.8 ,  0.28])
+    """
+    return np.asarray(sum(kappa * p ** (kappa - 1.0) for kappa in KAPPAS) / len(KAPPAS))
+
+
+class EDetector:
+    """Watches series of two values each: one that may rise or fall, and a size.
+
+    Args:
+        n_series: Number of series.
+        threshold: T, the mean number of values between false alarms, above 1.
+        seed: Of the numbers that break ties.
+
+    Attributes:
+        evidence: R of each test and series, shape (N_TESTS, n_series).
+        is_muted: Series that are not tested and whose values are no references, shape (n_series,).
+        n: Number of values so far.
+    """
+
+    def __init__(self, n_series: int, threshold: float, seed: int = 0) -> None:
+        self.threshold = threshold
+        self.evidence: Floats = np.zeros((N_TESTS, n_series))
+        self.is_muted: Bools = np.zeros(n_series, dtype=np.bool_)
+        self.n = 0
+        self._seed = seed
+        self._held: Floats = np.zeros((HOLD, N_VALUES, n_series))
+        self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
+        self._references: Floats = np.zeros((WINDOW, N_VALUES, n_series))
+        self._n_references = 0
+        self._log_e: Floats = np.zeros((STARTS, N_TESTS, n_series), dtype=np.float32)
+        self._labels: Integers = np.zeros(STARTS, dtype=np.int64)
+
+    @property
+    def total(self) -> float:
+        """The mean of the evidence, which an alarm compares with the threshold."""
+        return float(self.evidence.mean())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are enough values to compare with."""
+        return self._n_references >= BURN_IN
+
+    def update(self, values: Floats, label: int) -> bool:
+        """Add a value of each series, shape (N_VALUES, n_series), and return whether it raises an alarm.
+
+        `label` names it where a beginning is reported.
+        """
+        place = self.n % STARTS
+        self._labels[place] = label
+        self._log_e[place] = 0.0
+        if self.is_ready:
+            e = self._e_values(values)
+            self._log_e[place] = np.where(self.is_muted, 0.0, np.log(e))
+            self.evidence = np.minimum((1.0 + self.evidence) * e, _LARGEST)
+            self.evidence[:, self.is_muted] = 0.0
+        self._store(values)
+        self.n += 1
+        return self.total >= self.threshold
+
+    def _e_values(self, values: Floats) -> Floats:
+        """Return the e-value of each test and series, shape (N_TESTS, n_series)."""
+        references = self._references[: min(self._n_references, WINDOW)]
+        n_above = (references > values).sum(axis=0)
+        n_equal = (references == values).sum(axis=0)
+        # Of the number of values alone, so that a resumed run draws the same
+        share = np.random.default_rng([self._seed, self.n]).random(values.shape)
+        share = np.maximum(share, _SMALLEST_SHARE)
+        n_compared = len(references) + 1
+        p_above = (n_above + share * (1 + n_equal)) / n_compared
+        p_below = 1.0 + _SMALLEST_SHARE / n_compared - p_above[0]
+        return e_value(np.stack([p_above[0], p_below, p_above[1]]))
+
+    def _store(self, values: Floats) -> None:
+        """Hold the newest values, and make the oldest held ones references."""
+        place = self.n % HOLD
+        if self.n >= HOLD:
+            slot = self._n_references % WINDOW
+            released = self._held[place]
+            substitutes = self._references[slot]
+            if self._n_references < WINDOW:
+                substitutes = self._references[slot - 1]
+            is_no_reference = self.is_muted | self._was_muted[place]
+            self._references[slot] = np.where(is_no_reference, substitutes, released)
+            self._n_references += 1
+        self._held[place] = values
+        self._was_muted[place] = self.is_muted
+
+    def beginning(self, test: int, series: int) -> Beginning:
+        """Return when the evidence of a test of a series began: where its product of e-values is largest."""
+        n_kept = min(self.n, STARTS)
+        places = np.arange(self.n - n_kept, self.n) % STARTS
+        log_e = self._log_e[places, test, series].astype(np.float64)
+        log_evidence = np.cumsum(log_e[::-1])[::-1]
+        least = log_evidence.max() - math.log(PLAUSIBLE)
+        plausible = np.flatnonzero(log_evidence >= least)
+        labels = self._labels[places]
+        return Beginning(
+            likeliest=int(labels[log_evidence.argmax()]),
+            first=int(labels[plausible[0]]),
+            last=int(labels[plausible[-1]]),
+        )
+
+    def n_since(self, label: int) -> int:
+        """Return the number of values from the one with a label on."""
+        n_kept = min(self.n, STARTS)
+        places = np.arange(self.n - n_kept, self.n) % STARTS
+        return int(np.count_nonzero(self._labels[places] >= label))
+
+    def restart(self) -> None:
+        """Set the evidence to 0, as after an alarm: later beginnings are looked for from here on. References stay."""
+        self.evidence[:] = 0.0
+        self._log_e[:] = 0.0
+
+    def state(self) -> State:
+        """Return everything that later alarms depend on."""
+        return attributes(self, *_SAVED)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *_SAVED)

@@ -1,0 +1,609 @@
+"""Surprise: whether this machine begins to behave differently, with a chosen rate of false alarms, and where.
+
+A block is `BLOCK_S` of learning. In it each question has, with delta its TD errors and rho its ratios,
+
+    bias    sum rho delta / sum rho, times the root of the number of steps with rho > 0
+    spread  ln(step^2 + sum rho delta^2 / sum rho)
+
+with the quantisation step of its channel: what happens within a step, such as a slow voltage that crosses from one
+to the next, is no news. z is their distance from the question's own running mean in running deviations; that of the
+bias is at least a step. A *signal* is what questions are
+about: a channel, the reward, or an own function; one more stands for all of them. Its two values are the mean over its
+questions of z of the spread, and the logarithm of the mean squared z of the bias. Of these
+
+    u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
+    r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
+
+`EDetector` tests r. Its threshold T is the number of blocks in the chosen time, so false alarms come at most at that
+rate, if the r of a signal are exchangeable. What breaks this is a machine whose errors vary irregularly over minutes:
+`python -m examples.reproduce surprise` measures how far. A change that comes as slowly as learning adapts to
+it, or that a question's own reading predicts away, is not found.
+
+After an alarm learning goes on, and so do the tests of the other signals. Predictions fit again when the values
+of the alarm's signals are as they were before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from horde_agent.gvf import GVF, Channel, Prediction, TDError
+from horde_agent.interface import Interface
+from horde_agent.learner import Learner
+from horde_agent.questions import question_columns
+from horde_agent.refusals import BadInput
+from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
+from horde_agent.scoring.e_detector import (
+    BURN_IN,
+    FALLS,
+    GROWS,
+    HOLD,
+    N_VALUES,
+    RISES,
+    EDetector,
+)
+from horde_agent.scoring.rates import seconds_between
+from horde_agent.types import Bools, Floats, Integers
+
+BLOCK_S = 6.4  # of learning; 64 steps, a batch of deferred ones, at 10 Hz
+FEWEST_STEPS = 8  # of a block
+ALL = "the mean of all signals"
+
+_FEWEST_UPDATES = 3  # of a question in a block
+_SPREAD_BLOCKS = 300  # that the mean and deviation of a question reach back
+_SETTLED = 10  # blocks of a question before it counts
+_TREND_BLOCKS = 30  # that the mean of a signal's values reaches back, behind HOLD blocks
+_PHI_BLOCKS = 500  # that the estimate of phi reaches back
+_PHI_AFTER = 30  # blocks before it is used
+_LARGEST_PHI = 0.9
+_LARGEST_SPREAD = 4.0  # z of a spread, beyond which it is cut off
+_LARGEST_BIAS = 25.0  # z^2 of a bias
+_BIAS_FLOOR = 0.1
+_OUTSIDE = 2.0  # deviations from the mean before the alarm, within which a signal fits again
+_MOST_OUTSIDE = 3  # of the last HOLD blocks, while it fits
+_NAMED = 1e-3  # share of the largest evidence with which a signal is named
+_LEAST_NAMED = 20.0
+_MOST_NAMED = 5
+_MOST_POINTS = 1024  # of the curve
+_TINY = 1e-12
+
+
+def block_steps(period_s: float) -> int:
+    """Return the learning steps of a block, for steps of `period_s` seconds."""
+    return max(round(BLOCK_S / period_s), FEWEST_STEPS)
+
+
+def steps_needed(period_s: float) -> int:
+    """Return the learning steps before the first test."""
+    return (HOLD + BURN_IN + 1) * block_steps(period_s)
+
+
+def can_be_surprised(question: GVF) -> bool:
+    """Return whether a question is about something measured: not about another demon, nor one that finds a policy."""
+    return not question.finds_policy and not isinstance(question.cumulant, Prediction | TDError)
+
+
+class SurpriseEvent(NamedTuple):
+    """An alarm, or the end of what it was about.
+
+    Attributes:
+        name: "surprise", or "fits" when predictions fit again.
+        step: At which it was found.
+        began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm.
+        began_first, began_last: The first and the last plausible one.
+        signals: The signals, the most surprising one first.
+        changes: What each does: "errs more", "errs less", or "errs to one side".
+        policies: Policies under which the first signal surprises most.
+        evidence: That of an alarm, the mean over tests and signals.
+        threshold: The evidence at which an alarm is raised.
+    """
+
+    name: str
+    step: int
+    began: int
+    began_first: int
+    began_last: int
+    signals: tuple[str, ...]
+    changes: tuple[str, ...]
+    policies: tuple[str, ...]
+    evidence: float
+    threshold: float
+
+    @property
+    def sentence(self) -> str:
+        """What is said of it, without a full stop."""
+        if self.name == "fits":
+            return (
+                f"step {self.step:,}: predictions of {', '.join(self.signals)} fit again, which they did not since "
+                f"step {self.began:,}"
+            )
+        changes = [
+            f"{signal} {change}" for signal, change in zip(self.signals, self.changes, strict=True)
+        ]
+        where = ""
+        if self.policies:
+            where = f", most under {', '.join(self.policies)}"
+        return (
+            f"step {self.step:,}: predictions do not fit since step {self.began:,} ({self.began_first:,} to "
+            f"{self.began_last:,}): {', '.join(changes)}{where}; evidence {self.evidence:.2g}, alarm at "
+            f"{self.threshold:.2g}"
+        )
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as an event of a run."""
+        return {**self._asdict(), "event": self.name, "sentence": self.sentence}
+
+
+_CHANGES = {RISES: "errs more", FALLS: "errs less", GROWS: "errs to one side"}
+
+
+class Standardiser:
+    """Distances of samples from their running mean in running deviations.
+
+    Args:
+        shape: Of a sample.
+        reach: Samples that mean and deviation reach back; before that they are those of all.
+        floor: What is added to each variance, of that shape; 0 by default.
+
+    Attributes:
+        n: Number of samples, of the given shape.
+    """
+
+    _SAVED = ("n", "mean", "variance")
+
+    def __init__(self, shape: tuple[int, ...], reach: int, floor: Floats | None = None) -> None:
+        self._floor = np.zeros(shape)
+        if floor is not None:
+            self._floor = floor
+        self.n: Floats = np.zeros(shape)
+        self.mean: Floats = np.zeros(shape)
+        self.variance: Floats = np.ones(shape)
+        self._reach = reach
+
+    def update(self, sample: Floats) -> Floats:
+        """Return the distances of a sample, NaN without one or before ten, and add it, cut off at 4 deviations."""
+        is_known = np.isfinite(sample)
+        distance = np.where(is_known, sample - self.mean, 0.0)
+        deviation = np.sqrt(self.variance + self._floor) + _TINY
+        z = np.where(is_known & (self.n > _SETTLED), distance / deviation, np.nan)
+        is_settled = self.n > _PHI_AFTER
+        most = _LARGEST_SPREAD * deviation
+        distance = np.where(is_settled, np.clip(distance, -most, most), distance)
+        self.n += is_known
+        rate = 1.0 / np.maximum(np.minimum(self.n, self._reach), 1.0)
+        self.mean += rate * distance
+        change = rate * ((1.0 - rate) * distance**2 - self.variance)
+        self.variance = np.where(is_known & (self.n > 1), self.variance + change, self.variance)
+        return np.asarray(z)
+
+    def state(self) -> State:
+        """Return the running numbers."""
+        return attributes(self, *self._SAVED)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *self._SAVED)
+
+
+class Residuals:
+    """What a lagged running mean and the preceding value do not say of series; shape (N_VALUES, n_series).
+
+    Attributes:
+        mean: The running mean, which does not know the last HOLD values.
+        square: Running mean of the squared distances from it.
+    """
+
+    _SAVED = ("n", "mean", "square", "_product", "_previous", "_held", "_was_muted")
+
+    def __init__(self, n_series: int) -> None:
+        shape = (N_VALUES, n_series)
+        self.n = 0
+        self.mean: Floats = np.zeros(shape)
+        self.square: Floats = np.zeros(shape)
+        self._product: Floats = np.zeros(shape)
+        self._previous: Floats = np.zeros(shape)
+        self._held: Floats = np.zeros((HOLD, *shape))
+        self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
+
+    def update(self, values: Floats, is_muted: Bools) -> Floats:
+        """Return the residuals of the newest values; those of muted series, (n_series,), change no mean and no phi."""
+        distance = values - self.mean
+        phi = np.zeros_like(distance)
+        if self.n > _PHI_AFTER:
+            phi = np.clip(self._product / np.maximum(self.square, _TINY), 0.0, _LARGEST_PHI)
+        residuals = distance - phi * self._previous
+        rate = np.where(is_muted, 0.0, max(1.0 / (self.n + 1), 1.0 / _PHI_BLOCKS))
+        self._product += rate * (distance * self._previous - self._product)
+        # Of the previous distances, so that phi is their regression
+        self.square += rate * (self._previous**2 - self.square)
+        self._previous = distance
+        place = self.n % HOLD
+        if self.n >= HOLD:
+            n_released = self.n - HOLD + 1
+            reach = max(1.0 / n_released, 1.0 / _TREND_BLOCKS)
+            moves = ~(is_muted | self._was_muted[place])
+            self.mean = self.mean + moves * reach * (self._held[place] - self.mean)
+        self._held[place] = values
+        self._was_muted[place] = is_muted
+        self.n += 1
+        return np.asarray(residuals)
+
+    def state(self) -> State:
+        """Return the running numbers."""
+        return attributes(self, *self._SAVED)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *self._SAVED)
+
+
+class Surprise:
+    """Watches the TD errors of a Horde.
+
+    Call `update` after each step. It learns nothing and changes nothing of the Horde but `Horde.pop_errors`.
+
+    Args:
+        horde: The demons.
+        interface: Channels and actions, for names.
+        rate: False alarms per time, as "1/month".
+        seed: Of the numbers that break ties between ranks.
+
+    Attributes:
+        signals: Names of what questions are about, shape (n_signals,); the last one stands for all.
+        events: Alarms, and when predictions fitted again.
+        on_event: Called with each of them; None for nothing.
+        detector: The evidence.
+
+    Raises:
+        BadInput: If the rate is invalid, or no question can be surprised.
+
+    Examples:
+        >>> import gymnasium
+        >>> from horde_agent import GVF, Behaviour, Channel, Horde
+        >>> interface = Interface.of(gymnasium.make("CartPole-v1"))
+        >>> size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
+        >>> horde = Horde([GVF("next", Behaviour(), Channel(2), continuation=0.0)], **size)
+        >>> surprise = Surprise(horde, interface, rate="1/day")
+        >>> surprise.signals, surprise.is_surprised, surprise.steps_missing
+        (['obs_2', 'the mean of all signals'], False, 904)
+    """
+
+    _SAVED = (
+        "learned",
+        "_previous_totals",
+        "_block_began",
+        "_due_at",
+        "_z",
+        "_mean_before",
+        "_deviation_before",
+        "_is_outside",
+        "_is_about_all",
+        "_began",
+        "_points",
+        "_points_per_block",
+        "_n_points",
+    )
+
+    def __init__(self, horde: Learner, interface: Interface, rate: str, seed: int = 0) -> None:
+        self._horde = horde
+        self._interface = interface
+        self._seed = seed
+        self.rate = rate
+        self._block_steps = block_steps(interface.period_s)
+        # Blocks take at least as long as their steps: with excursions alarms are fewer
+        self.threshold = max(seconds_between(rate) / (self._block_steps * interface.period_s), 1.0)
+        self.events: list[SurpriseEvent] = []
+        self.on_event: Callable[[SurpriseEvent], None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with the present questions, without a past."""
+        questions = self._questions = self._horde.questions
+        columns = question_columns(questions, self._interface)
+        is_watched = np.array([can_be_surprised(question) for question in questions])
+        if not is_watched.any():
+            raise BadInput(
+                "no question can be surprised: all are about other questions' predictions or errors, or find a policy; "
+                "ask one about a channel or the reward"
+            )
+        names = [
+            about.channel or question.name
+            for about, question in zip(columns, questions, strict=True)
+        ]
+        watched_names = [name for name, watched in zip(names, is_watched, strict=True) if watched]
+        self.signals = [*dict.fromkeys(watched_names), ALL]
+        index = {name: number for number, name in enumerate(self.signals)}
+        self._signal: Integers = np.array([index.get(name, -1) for name in names])
+        self._signal[~is_watched] = -1
+        self._policies = [about.policy for about in columns]
+        n_signals = len(self.signals)
+        n_demons = len(questions)
+        self.learned = 0
+        self._previous_totals: Floats = np.zeros((2, n_demons))
+        self._block_began = -1
+        self._due_at = -1
+        step = quantisation_steps_of(questions, self._interface)
+        self._least_square: Floats = step**2
+        floor = np.stack([self._least_square, np.zeros(n_demons)])
+        self._spread = Standardiser((N_VALUES, n_demons), _SPREAD_BLOCKS, floor)
+        self._residuals = Residuals(n_signals)
+        self.detector = EDetector(n_signals, self.threshold, self._seed)
+        self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)
+        self._mean_before: Floats = np.zeros((N_VALUES, n_signals))
+        self._deviation_before: Floats = np.zeros((N_VALUES, n_signals))
+        self._is_outside: Bools = np.zeros((HOLD, n_signals), dtype=np.bool_)
+        self._is_about_all = False  # whether an alarm was about all signals together
+        self._began = -1
+        self._points: Floats = np.zeros((_MOST_POINTS, 2 + n_signals))
+        self._points_per_block = 1
+        self._n_points = 0
+
+    @property
+    def is_surprised(self) -> bool:
+        """Whether predictions of a signal do not fit since an alarm."""
+        return bool(self.detector.is_muted.any())
+
+    @property
+    def steps_missing(self) -> int:
+        """Learning steps that are missing for the first test; 0 once it was made."""
+        if self.detector.is_ready:
+            return 0
+        return max(steps_needed(self._interface.period_s) - self.learned, 1)
+
+    @property
+    def curve(self) -> Floats:
+        """The evidence over time, shape (n_points, 2 + n_signals): step, total, and the largest of each signal's tests.
+
+        A point is the largest evidence of one block or of several.
+        """
+        return self._points[: self._n_points].copy()
+
+    def rearrange(self) -> None:
+        """Begin again if demons were added or removed; events stay."""
+        if self._horde.questions is not self._questions:
+            self._begin()
+
+    # ---- blocks ----------------------------------------------------------------------------------
+
+    def update(self, step: int, learning_steps: int) -> None:
+        """Take in what was learned up to a step; a block ends when it is long enough and no step is queued.
+
+        Args:
+            step: Number of the step, for reports.
+            learning_steps: Number of steps that were learned from.
+        """
+        if self._horde.n_waiting or (learning_steps < self._due_at and self._due_at >= 0):
+            return
+        totals = self._horde.ratio_totals()[:2]
+        if self._due_at >= 0:
+            sums = self._horde.pop_errors()
+            self.learned += learning_steps - (self._due_at - self._block_steps)
+            self._end_block(step, sums, totals - self._previous_totals)
+        else:
+            self._horde.pop_errors()  # of steps before this one
+        self._previous_totals = totals
+        self._block_began = step
+        self._due_at = learning_steps + self._block_steps
+
+    def _end_block(self, step: int, sums: Floats, ratios: Floats) -> None:
+        """Test a block from the sums of its TD errors and of its ratios, both of shape (2, n_demons)."""
+        values = self._values(block_samples(sums, ratios, self._least_square))
+        detector = self.detector
+        mean = self._residuals.mean.copy()
+        deviation = np.sqrt(self._residuals.square)
+        residuals = self._residuals.update(values, detector.is_muted)
+        is_alarm = detector.update(residuals, self._block_began)
+        self._add_point(step)
+        if self.is_surprised:
+            self._look_whether_it_fits(step, values)
+        if is_alarm:
+            self._raise(step, mean, deviation)
+
+    def _values(self, samples: Floats) -> Floats:
+        """Return the two values of each signal, shape (N_VALUES, n_signals), from the samples, (2, n_demons)."""
+        z = self._spread.update(samples)
+        self._z[self.detector.n % HOLD] = np.nan_to_num(z)
+        n_signals = len(self.signals)
+        is_known = np.isfinite(z[0]) & np.isfinite(z[1]) & (self._signal >= 0)
+        signal = self._signal[is_known]
+        n_known = np.maximum(np.bincount(signal, minlength=n_signals), 1)
+        spread = np.clip(z[1, is_known], -_LARGEST_SPREAD, _LARGEST_SPREAD)
+        bias = np.minimum(z[0, is_known] ** 2, _LARGEST_BIAS)
+        values = np.zeros((N_VALUES, n_signals))
+        values[0] = np.bincount(signal, weights=spread, minlength=n_signals) / n_known
+        mean_square = np.bincount(signal, weights=bias, minlength=n_signals) / n_known
+        values[1] = np.log(_BIAS_FLOOR + mean_square)
+        values[:, -1] = values[:, :-1].mean(axis=1)
+        return values
+
+    def _add_point(self, step: int) -> None:
+        """Add the evidence to the curve; if that is full, halve it."""
+        if not self.detector.is_ready:
+            return
+        points = self._points
+        if self._n_points == _MOST_POINTS:
+            half = _MOST_POINTS // 2
+            points[:half] = points.reshape(half, 2, -1).max(axis=1)
+            self._n_points = half
+            self._points_per_block *= 2
+        is_new = self.detector.n % self._points_per_block == 0 or self._n_points == 0
+        evidence = [self.detector.total, *self.detector.evidence.max(axis=0)]
+        if is_new:
+            self._n_points += 1
+            points[self._n_points - 1] = 0.0
+        newest = points[self._n_points - 1]
+        newest[0] = step
+        newest[1:] = np.maximum(newest[1:], evidence)
+
+    # ---- alarms ----------------------------------------------------------------------------------
+
+    def _raise(self, step: int, mean: Floats, deviation: Floats) -> None:
+        """Report an alarm; mute its signals until they fit again, and begin the tests anew."""
+        detector = self.detector
+        evidence = detector.evidence
+        of_signals = evidence.max(axis=0)
+        least = max(_NAMED * of_signals.max(), _LEAST_NAMED)
+        is_named = of_signals >= least
+        is_named[-1] = False
+        is_named[-1] = not is_named.any()
+        order = np.argsort(-np.where(is_named, of_signals, -1.0), kind="stable")
+        named = order[: min(int(is_named.sum()), _MOST_NAMED)].tolist()
+        first = named[0]
+        test = int(evidence[:, first].argmax())
+        began = detector.beginning(test, first)
+        event = SurpriseEvent(
+            name="surprise",
+            step=step,
+            began=began.likeliest,
+            began_first=began.first,
+            began_last=began.last,
+            signals=tuple(self.signals[number] for number in named),
+            changes=tuple(_CHANGES[int(evidence[:, number].argmax())] for number in named),
+            policies=self._worst_policies(first, test, detector.n_since(began.likeliest)),
+            evidence=detector.total,
+            threshold=self.threshold,
+        )
+        self._mean_before[:, is_named] = mean[:, is_named]
+        self._deviation_before[:, is_named] = deviation[:, is_named]
+        self._is_outside[:, is_named] = True
+        self._began = began.likeliest
+        detector.is_muted = detector.is_muted | is_named
+        if not self._is_about_all:
+            self._is_about_all = bool(is_named[-1])
+        detector.is_muted[-1] = True  # a muted signal is a part of it
+        detector.restart()
+        self._report(event)
+
+    def _worst_policies(self, signal: int, test: int, n_blocks: int) -> tuple[str, ...]:
+        """Return the policies under which a signal's questions deviate at least half as much as under the worst."""
+        n_blocks = max(1, min(n_blocks, HOLD))
+        places = np.arange(self.detector.n - n_blocks, self.detector.n) % HOLD
+        row = 0
+        if test != GROWS:
+            row = 1
+        deviations = self._z[places, row].astype(np.float64)
+        size = np.abs(deviations.mean(axis=0))
+        by_policy: dict[str, list[float]] = {}
+        for demon in np.flatnonzero(self._signal == signal).tolist():
+            by_policy.setdefault(self._policies[demon], []).append(float(size[demon]))
+        means = {policy: float(np.mean(sizes)) for policy, sizes in by_policy.items()}
+        largest = max(means.values(), default=0.0)
+        worst = [policy for policy, mean in means.items() if mean >= 0.5 * largest > 0.0]
+        return tuple(sorted(worst, key=lambda policy: -means[policy]))
+
+    def _look_whether_it_fits(self, step: int, values: Floats) -> None:
+        """Report the end of a surprise if the values of its signals are as before."""
+        detector = self.detector
+        distance = np.abs(values - self._mean_before)
+        is_outside = (distance > _OUTSIDE * self._deviation_before).any(axis=0)
+        self._is_outside[detector.n % HOLD] = is_outside
+        fits = self._is_outside.sum(axis=0) <= _MOST_OUTSIDE
+        is_over = detector.is_muted & fits
+        is_over[-1] &= self._is_about_all
+        if not is_over.any():
+            return
+        detector.is_muted = detector.is_muted & ~is_over
+        if is_over[-1]:
+            self._is_about_all = False
+        detector.is_muted[-1] = self._is_about_all or bool(detector.is_muted[:-1].any())
+        event = SurpriseEvent(
+            name="fits",
+            step=step,
+            began=self._began,
+            began_first=self._began,
+            began_last=self._began,
+            signals=tuple(self.signals[number] for number in np.flatnonzero(is_over)),
+            changes=(),
+            policies=(),
+            evidence=detector.total,
+            threshold=self.threshold,
+        )
+        self._report(event)
+
+    def _report(self, event: SurpriseEvent) -> None:
+        self.events.append(event)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return everything that later alarms depend on."""
+        return nested(
+            own=attributes(self, *self._SAVED),
+            spread=self._spread.state(),
+            residuals=self._residuals.state(),
+            detector=self.detector.state(),
+            events={"list": text([event._asdict() for event in self.events])},
+        )
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, with the same questions and rate."""
+        put_back(self, inner(state, "own"), *self._SAVED)
+        self._spread.restore(inner(state, "spread"))
+        self._residuals.restore(inner(state, "residuals"))
+        self.detector.restore(inner(state, "detector"))
+        self.events = [_event_of(entry) for entry in untext(state["events/list"])]
+
+
+def surprise_table(surprise: Surprise, interface: Interface) -> dict[str, Any]:
+    """Return the evidence over time, by groups of signals, and the alarms, as a run's surprise.json has them."""
+    groups = {channel.name: channel.group or channel.name for channel in interface.channels}
+    curve = surprise.curve
+    by_group: dict[str, Floats] = {}
+    for number, signal in enumerate(surprise.signals, 2):
+        group = groups.get(signal, signal)
+        evidence = curve[:, number]
+        by_group[group] = np.maximum(by_group.get(group, evidence), evidence)
+    return {
+        "rate": surprise.rate,
+        "threshold": surprise.threshold,
+        "steps_missing": surprise.steps_missing,
+        "is_surprised": surprise.is_surprised,
+        "step": curve[:, 0].astype(int).tolist(),
+        "evidence": _rounded(curve[:, 1]),
+        "evidence_of_groups": {group: _rounded(evidence) for group, evidence in by_group.items()},
+        "events": [event.entry() for event in surprise.events],
+    }
+
+
+def _rounded(numbers: Floats) -> list[float]:
+    """Return numbers, shape (n,), with four digits."""
+    return [float(f"{number:.4g}") for number in numbers]
+
+
+def _event_of(entry: dict[str, Any]) -> SurpriseEvent:
+    """Return an event from its fields as JSON has them."""
+    lists = {name: tuple(entry[name]) for name in ("signals", "changes", "policies")}
+    return SurpriseEvent(**{**entry, **lists})
+
+
+def quantisation_steps_of(questions: Sequence[GVF], interface: Interface) -> Floats:
+    """Return the quantisation step of each question's channel, shape (n_questions,); 0 if it is unknown."""
+    steps = np.zeros(len(questions))
+    for number, question in enumerate(questions):
+        if isinstance(question.cumulant, Channel):
+            index = question.cumulant.index
+            if isinstance(index, str):
+                index = interface.names.index(index)
+            steps[number] = interface.steps[index]
+    return np.nan_to_num(steps)
+
+
+def block_samples(sums: Floats, ratios: Floats, least_square: Floats | float = 0.0) -> Floats:
+    """Return each question's bias and spread in a block, shape (2, n_demons); NaN if it says too little.
+
+    Args:
+        sums: Of rho delta and rho delta^2, shape (2, n_demons).
+        ratios: Number of steps with rho > 0, and sum of rho, shape (2, n_demons).
+        least_square: What is added to each mean of squares, shape (n_demons,).
+    """
+    n_updates, weight = ratios
+    is_known = (n_updates >= _FEWEST_UPDATES) & np.isfinite(sums).all(axis=0) & (sums[1] > 0.0)
+    weight = np.where(is_known, weight, 1.0)
+    mean, mean_square = np.where(is_known, sums, 1.0) / weight
+    samples = np.stack([mean * np.sqrt(n_updates), np.log(least_square + mean_square)])
+    return np.where(is_known, samples, np.nan)

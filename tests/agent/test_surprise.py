@@ -1,0 +1,428 @@
+"""Surprise: the sums of TD errors, the e-detector's rate and power, what an alarm says, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from horde_agent import (
+    GVF,
+    Channel,
+    ConstantAction,
+    Horde,
+    Interface,
+    LearnerConfig,
+    TDError,
+    learn_from,
+)
+from horde_agent.life.learner import StreamLearner
+from horde_agent.record import Phase
+from horde_agent.refusals import BadInput
+from horde_agent.runs.reporting import report
+from horde_agent.runs.storage.events import AlarmCommand
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.scoring.e_detector import BURN_IN, FALLS, HOLD, RISES, EDetector, e_value
+from horde_agent.scoring.rates import seconds_between
+from horde_agent.scoring.surprise import ALL, Surprise, block_steps
+from tests.oracles import e_detector as slow
+
+FIRST_TEST = HOLD + BURN_IN
+
+
+# ---- sums of TD errors ----------------------------------------------------------------------------------------------
+
+
+def mixed_questions() -> list[GVF]:
+    """Return questions of two policies, time scales and update rules about three channels."""
+    questions = []
+    for action in (0, 1):
+        for channel in range(3):
+            for gamma in (0.0, 0.8):
+                algorithm = "gtd" if channel else "tdrc"
+                name = f"{action}/{channel}/{gamma}"
+                policy = ConstantAction(action, n_actions=2)
+                questions.append(GVF(name, policy, Channel(channel), gamma, algorithm=algorithm))
+    return questions
+
+
+def random_horde(engine: Any, mode: Any) -> Horde:
+    config = LearnerConfig(engine=engine, dtype="float64")
+    return Horde(mixed_questions(), n_features=20, n_active=3, config=config, mode=mode)
+
+
+def random_steps(horde: Horde, n_steps: int) -> Any:
+    """Let a Horde learn from random readings; yield after each step."""
+    rng = np.random.default_rng(0)
+    horde.begin(rng.random(3), np.array([0, 7, 14]))
+    for _ in range(n_steps):
+        action = int(rng.random() < 0.3)
+        probability = 0.3 if action else 0.7
+        tiles = np.array([rng.integers(7), 7 + rng.integers(6), 14 + rng.integers(6)])
+        horde.learn(action, probability, rng.random(3), tiles)
+        yield
+
+
+@pytest.mark.parametrize("engine", ["plain", "span"])
+def test_the_sums_of_errors_are_those_of_each_step_and_begin_again(engine: str) -> None:
+    """Sum rho delta and sum rho delta^2 of 90 steps, then of 30; without rho, or rho^2 delta^2, they are others."""
+    horde = random_horde(engine, "eager")
+    expected = np.zeros((2, horde.n_demons))
+    for number, _ in enumerate(random_steps(horde, 120), 1):
+        expected += np.stack([horde.rho * horde.td_error, horde.rho * horde.td_error**2])
+        if number in (90, 120):
+            np.testing.assert_allclose(horde.pop_errors(), expected, rtol=1e-10)
+            expected[:] = 0.0
+
+
+def test_deferred_steps_are_in_the_sums_of_errors() -> None:
+    """100 steps, of which 36 are still queued: without them the sums are those of 64."""
+    sums = []
+    for mode in ("eager", "deferred"):
+        horde = random_horde("span", mode)
+        for _ in random_steps(horde, 100):
+            pass
+        sums.append(horde.pop_errors())
+    np.testing.assert_allclose(sums[0], sums[1], rtol=1e-9)
+
+
+def test_the_sums_of_errors_are_saved_and_moved_with_their_demons() -> None:
+    horde = random_horde("span", "eager")
+    for _ in random_steps(horde, 50):
+        pass
+    copy = random_horde("span", "eager")
+    copy.restore(horde.state())
+    copy.remove([copy.names[0]])
+    np.testing.assert_array_equal(copy.pop_errors(), horde.pop_errors()[:, 1:])
+
+
+# ---- the e-detector -------------------------------------------------------------------------------------------------
+
+
+def test_the_evidence_is_the_sum_over_all_beginnings_of_products_of_rank_e_values() -> None:
+    """The recursion agrees with the definition; values are whole numbers, so that many are equal."""
+    series = np.random.default_rng(1).integers(5, size=(FIRST_TEST + 25, 2, 3)).astype(float)
+    detector = EDetector(n_series=3, threshold=1e9, seed=4)
+    for n, values in enumerate(series):
+        detector.update(values, label=n)
+    np.testing.assert_allclose(detector.evidence, slow.evidence(series, seed=4), rtol=1e-9)
+
+
+def test_an_e_value_of_a_uniform_rank_has_the_mean_1() -> None:
+    """The integral of kappa p^(kappa - 1) over p is 1 for each kappa."""
+    edges = np.linspace(0.0, 1.0, 200_001)[1:] ** 8  # fine near 0, where it is steep
+    widths = np.diff(edges, prepend=0.0)
+    middle = edges - widths / 2.0
+    assert (e_value(middle) * widths).sum() == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_false_alarms_on_exchangeable_values_come_no_more_often_than_chosen(ties: bool) -> None:
+    """The mean time to the first alarm is at least the threshold, 40 values, also if most values are equal.
+
+    Over 50 runs its standard error is below 9; if equal values counted as lower ones, p would be small and alarms
+    would come after some 5.
+    """
+    rng = np.random.default_rng(7)
+    times = []
+    for seed in range(50):
+        detector = EDetector(n_series=3, threshold=40.0, seed=seed)
+        n = 0
+        while n < FIRST_TEST + 400:
+            values = rng.standard_cauchy((2, 3))
+            if ties:
+                values = np.sign(np.round(values / 4.0))
+            if detector.update(values, label=n):
+                break
+            n += 1
+        times.append(n + 1 - FIRST_TEST)
+    assert np.mean(times) >= 40.0 - 2 * np.std(times) / np.sqrt(len(times))
+    assert np.mean(times) < 400.0
+
+
+def alarm_after_shift(by: float, row: int) -> tuple[EDetector, int]:
+    """Return a detector at its alarm after one of four series shifts by `by` deviations, and the values it took."""
+    rng = np.random.default_rng(3)
+    detector = EDetector(n_series=4, threshold=10_000.0)
+    for n in range(700):
+        values = rng.standard_normal((2, 4))
+        if n >= 600:
+            values[row, 2] += by
+        if detector.update(values, label=10 * n):
+            return detector, n - 599
+    raise AssertionError("no alarm")
+
+
+@pytest.mark.parametrize(("by", "row", "test"), [(4.0, 0, RISES), (-4.0, 0, FALLS), (4.0, 1, 2)])
+def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, test: int) -> None:
+    """A shift by 4 deviations is found within 8 values; the label of its first value, 6,000, is in the interval."""
+    detector, n_values = alarm_after_shift(by, row)
+    assert n_values <= 8
+    assert np.unravel_index(detector.evidence.argmax(), detector.evidence.shape) == (test, 2)
+    beginning = detector.beginning(test, 2)
+    assert beginning.first <= 6_000 <= beginning.last
+    assert abs(beginning.likeliest - 6_000) <= 20
+
+
+def test_a_muted_series_gives_no_evidence_and_no_references() -> None:
+    """After 40 muted values that are 10 higher, a value of 5 is as surprising as before: above all references."""
+    rng = np.random.default_rng(0)
+    detector = EDetector(n_series=1, threshold=1e9)
+    for n in range(300):
+        detector.update(rng.standard_normal((2, 1)), label=n)
+    detector.is_muted[:] = True
+    for n in range(300, 340):
+        detector.update(10.0 + rng.standard_normal((2, 1)), label=n)
+    assert detector.total == 0.0
+    detector.is_muted[:] = False
+    for n in range(340, 340 + HOLD):
+        detector.update(rng.standard_normal((2, 1)), label=n)
+    detector.restart()
+    detector.update(np.full((2, 1), 5.0), label=400)
+    # p < 1 / 300 where e is at least that of 1 / 300
+    assert detector.evidence[RISES, 0] > e_value(np.array(1.0 / 250.0))
+
+
+# ---- rates ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_month_has_thirty_days() -> None:
+    assert seconds_between("1/month") == 30 * 86_400.0
+    assert seconds_between("2/week") == 302_400.0
+    assert seconds_between("0.5/hour") == 7_200.0
+
+
+@pytest.mark.parametrize(
+    "rate", ["0/week", "1", "-1/day", "1/", "1/fortnight", "nan/day", "", "inf/day"]
+)
+def test_a_rate_of_0_or_without_a_unit_is_refused(rate: str) -> None:
+    with pytest.raises(BadInput, match="positive number per hour, day, week, month"):
+        seconds_between(rate)
+
+
+# ---- a Horde that is surprised --------------------------------------------------------------------------------------
+
+
+class TwoReadings(gymnasium.Env[Any, Any]):
+    """Names and ranges of two readings and two actions, without steps."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), dtype=np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {  # noqa: RUF012
+        "channels": [{"name": name, "group": name, "unit": "1", "sensor": True} for name in "xy"],
+        "actions": ["left", "right"],
+        "period_s": 1.0,
+    }
+
+
+class WatchedHorde:
+    """A Horde about two readings, of which `noise` is the deviation of each from what the action gives."""
+
+    def __init__(self) -> None:
+        self.interface = Interface.of(TwoReadings())
+        coder = self.interface.coder
+        questions = [
+            GVF(f"{name} {action}", ConstantAction(k, n_actions=2), Channel(i), 0.0)
+            for k, action in enumerate(self.interface.actions)
+            for i, name in enumerate(self.interface.names)
+        ]
+        self.horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+        self.surprise = Surprise(self.horde, self.interface, rate="1/day")
+        self.rng = np.random.default_rng(5)
+        self.step = 0
+        self.horde.begin(np.full(2, 0.5), self.interface.encode(np.full(2, 0.5)))
+
+    def live(self, n_steps: int, noise: tuple[float, float]) -> None:
+        for _ in range(n_steps):
+            action = int(self.rng.random() < 0.5)
+            middle = 0.4 + 0.2 * action
+            reading = np.clip(middle + np.array(noise) * self.rng.standard_normal(2), 0.0, 1.0)
+            self.horde.learn(action, 0.5, reading, self.interface.encode(reading))
+            self.step += 1
+            self.surprise.update(self.step, self.step)
+
+
+SETTLED = 400 * block_steps(1.0)
+
+
+def test_an_alarm_names_the_noisier_reading_and_its_beginning_and_later_that_predictions_fit_again() -> (
+    None
+):
+    """Reading y becomes 4 times as noisy at step 3,200, for 400 steps; blocks have 8."""
+    watched = WatchedHorde()
+    watched.live(SETTLED, (0.03, 0.03))
+    assert watched.surprise.events == []
+    watched.live(400, (0.03, 0.12))
+    (alarm,) = watched.surprise.events
+    assert alarm.name == "surprise"
+    assert alarm.signals == ("y",)
+    assert alarm.changes == ("errs more",)
+    assert set(alarm.policies) == {"left", "right"}
+    assert alarm.began_first <= SETTLED <= alarm.began_last + 16
+    assert abs(alarm.began - SETTLED) <= 16
+    assert alarm.evidence >= alarm.threshold == 86_400.0 / 8
+    assert watched.surprise.is_surprised
+    watched.live(1_500, (0.03, 0.03))
+    end = watched.surprise.events[1]
+    assert (end.name, end.signals) == ("fits", ("y",))
+    assert "y fit again" in end.sentence
+    assert not watched.surprise.is_surprised
+    assert len(watched.surprise.events) == 2
+
+
+def test_a_restored_surprise_raises_the_same_alarms() -> None:
+    """Saved in the middle of a block and of the change, and restored elsewhere, with the Horde's own state."""
+    whole = WatchedHorde()
+    whole.live(SETTLED, (0.03, 0.03))
+    whole.live(21, (0.03, 0.12))
+    copy = WatchedHorde()
+    copy.horde.restore(whole.horde.state())
+    copy.surprise.restore(whole.surprise.state())
+    copy.rng.bit_generator.state = whole.rng.bit_generator.state
+    copy.step = whole.step
+    for watched in (whole, copy):
+        watched.live(400, (0.03, 0.12))
+    assert whole.surprise.events
+    assert whole.surprise.events == copy.surprise.events
+    np.testing.assert_array_equal(whole.surprise.curve, copy.surprise.curve)
+
+
+def test_watching_changes_no_weight() -> None:
+    watched = WatchedHorde()
+    alone = WatchedHorde()
+    watched.live(500, (0.03, 0.03))
+    alone.surprise.update = lambda *_: None  # type: ignore[method-assign]
+    alone.live(500, (0.03, 0.03))
+    assert watched.horde.weights_sha256() == alone.horde.weights_sha256()
+
+
+def test_it_says_how_many_steps_are_missing() -> None:
+    """The first test needs 113 blocks of 8 steps; the first step only begins a block."""
+    watched = WatchedHorde()
+    watched.live(1 + 8 * 50, (0.03, 0.03))
+    assert watched.surprise.steps_missing == 8 * 63
+    watched.live(8 * 63, (0.03, 0.03))
+    assert watched.surprise.steps_missing == 0
+
+
+def test_a_horde_about_its_own_errors_alone_cannot_be_surprised() -> None:
+    interface = Interface.of(TwoReadings())
+    size = {"n_features": interface.coder.n_features, "n_active": interface.coder.n_active}
+    policy = ConstantAction(0, n_actions=2)
+    of_x = GVF("x", policy, Channel(0), 0.0)
+    of_error = GVF("error of x", policy, TDError("x"), 0.0)
+    horde = Horde([of_x, of_error], **size)
+    assert Surprise(horde, interface, "1/day").signals == ["x", ALL]
+    # A cumulant may be the error of any demon, so a Horde of errors alone is one whose other questions went
+    horde.questions = (of_error,)
+    with pytest.raises(BadInput, match="no question can be surprised"):
+        Surprise(horde, interface, "1/day")
+
+
+# ---- streams and runs -----------------------------------------------------------------------------------------------
+
+
+def rows_of_change(n_rows: int, changed_at: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return readings, (n_rows, 2), and actions, (n_rows,): y is 4 times as noisy from row `changed_at` on."""
+    rng = np.random.default_rng(11)
+    actions = (rng.random(n_rows) < 0.5).astype(int)
+    noise = np.full((n_rows, 2), 0.03)
+    noise[changed_at:, 1] = 0.12
+    middle = 0.4 + 0.2 * np.append(0, actions[:-1])
+    readings = middle[:, None] + noise * rng.standard_normal((n_rows, 2))
+    return np.clip(readings, 0.0, 1.0), actions
+
+
+def watching_learner(interface: Interface) -> StreamLearner:
+    coder = interface.coder
+    questions = [
+        GVF(name, ConstantAction(0, n_actions=2), Channel(i), 0.0)
+        for i, name in enumerate(interface.names)
+    ]
+    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+    student = StreamLearner(horde, interface)
+    student.watch("1/day")
+    return student
+
+
+def test_a_learner_restored_in_the_middle_of_a_change_raises_the_same_alarm() -> None:
+    """What a snapshot of any source has: the state of its StreamLearner, here 12 rows behind the change."""
+    interface = Interface.of(TwoReadings())
+    readings, actions = rows_of_change(3_000, changed_at=2_500)
+
+    def feed(student: StreamLearner, rows: Sequence[int]) -> None:
+        for t in rows:
+            student.observe(readings[t].astype(np.float32), flags=0)
+            student.set_action(Phase.BEHAVE, int(actions[t]), 0.5, step=t)
+
+    whole = watching_learner(interface)
+    feed(whole, range(2_512))
+    copy = watching_learner(interface)
+    copy.restore(whole.state())
+    for student in (whole, copy):
+        feed(student, range(2_512, 3_000))
+    assert whole.surprise is not None
+    assert copy.surprise is not None
+    (alarm, *_) = whole.surprise.events
+    assert alarm.signals[0] == "y"
+    assert alarm.policies == ("left",)
+    assert copy.surprise.events == whole.surprise.events
+
+
+def learn_rows(out: Path, n_rows: int = 4_500, **settings: Any) -> Any:
+    """Learn from rows of which the last 30 % are held out."""
+    readings, actions = rows_of_change(n_rows, changed_at=2_500)
+    questions = [
+        GVF(f"{name}{action}", ConstantAction(action, n_actions=2), Channel(i), 0.0)
+        for action in (0, 1)
+        for i, name in enumerate("xy")
+    ]
+    return learn_from(
+        readings,
+        actions,
+        b=np.full(n_rows, 0.5),
+        questions=questions,
+        channels=["x", "y"],
+        ranges=[[0, 1], [0, 1]],
+        out=out,
+        surprise="1/day",
+        **settings,
+    )
+
+
+def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In events.jsonl, surprise.json and the command's arguments; a second run has the same table."""
+    monkeypatch.setattr(report, "draw_pictures", lambda *_: [])
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        AlarmCommand, "call", lambda _, name, sentence, **__: calls.append((name, sentence))
+    )
+    learned = learn_rows(tmp_path / "run", on_alarm="true")
+    folder = RunFolder(learned.path)
+    events = [event for event in folder.events.read().events if event["event"] == "surprise"]
+    assert [event["signals"] for event in events] == [["y"]]
+    assert abs(events[0]["began"] - 2_500) <= 24
+    assert calls == [("surprise", events[0]["sentence"])]
+    written = folder.surprise.read_bytes()
+    table = json.loads(written)
+    assert table["rate"] == "1/day"
+    assert table["events"][0]["sentence"] == events[0]["sentence"]
+    assert len(table["step"]) == len(table["evidence"]) == len(table["evidence_of_groups"]["y"])
+    assert max(table["evidence"]) >= table["threshold"]
+
+    learn_rows(tmp_path / "again")
+    assert (tmp_path / "again" / "surprise.json").read_bytes() == written
+
+
+def test_fewer_rows_than_a_first_test_needs_are_refused_with_their_number(tmp_path: Path) -> None:
+    """113 blocks of 8 rows are 904; of 600 rows, the last of which has no step, 305 are missing."""
+    with pytest.raises(BadInput, match=r"needs 904 steps .* are 599: 305 more are needed"):
+        learn_rows(tmp_path / "run", n_rows=600)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,44 @@
+"""Slow twin of `scoring.e_detector`: ranks by counting, evidence as a sum over all beginnings."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from horde_agent.scoring.e_detector import BURN_IN, HOLD, KAPPAS, WINDOW
+
+
+def e_of(p: float) -> float:
+    """Return the mean over kappa of kappa p^(kappa - 1)."""
+    return sum(kappa * p ** (kappa - 1) for kappa in KAPPAS) / len(KAPPAS)
+
+
+def e_values(values: list[float], n: int, uniform: float) -> tuple[float, float]:
+    """Return the e-values of "it rises" and "it falls" of the n-th of a series' values, from 0."""
+    earlier = values[max(0, n - HOLD - WINDOW) : n - HOLD]
+    higher = len([x for x in earlier if x > values[n]])
+    lower = len([x for x in earlier if x < values[n]])
+    equal = len(earlier) - higher - lower
+    share = uniform * (1 + equal)
+    n_compared = len(earlier) + 1
+    rises = (higher + share) / n_compared
+    falls = (lower + 1 + equal - share) / n_compared
+    return e_of(rises), e_of(falls)
+
+
+def evidence(series: np.ndarray, seed: int) -> np.ndarray:
+    """Return R of each test and series after values of shape (n, 2, n_series): sums of products."""
+    n_values, _, n_series = series.shape
+    factors = np.ones((n_values, 3, n_series))
+    for n in range(HOLD + BURN_IN, n_values):
+        uniform = np.random.default_rng([seed, n]).random((2, n_series))
+        for k in range(n_series):
+            factors[n, :2, k] = e_values(series[:, 0, k].tolist(), n, uniform[0, k])
+            factors[n, 2, k] = e_values(series[:, 1, k].tolist(), n, uniform[1, k])[0]
+    total = np.zeros((3, n_series))
+    for test in range(3):
+        for k in range(n_series):
+            for begin in range(HOLD + BURN_IN, n_values):
+                total[test, k] += math.prod(factors[begin:, test, k].tolist())
+    return total
