@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from horde_agent.record import Flag, Phase, Row, read
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import robot
+from horde_agent.runs.storage.event_log import EventLog
 from horde_agent.runs.storage.events import AlarmCommand, Alarms, ClockEvents, Clocks, Events
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import new_life
@@ -129,6 +131,36 @@ def test_jumps_of_the_wall_clock_and_suspensions_are_events() -> None:
         {"step": 30, "event": "clock", "row": 7, "by_s": -1.0},
         {"step": 40, "event": "suspended", "row": 7, "by_s": 7200.0},
     ]
+
+
+def test_a_wall_clock_that_is_set_ahead_is_an_event_and_neither_drift_nor_smearing_is() -> None:
+    """A day ahead; then a leap second, smeared over 20 h by parts of 14 us per second, 0.14 ms between two readings."""
+    smeared = [(1e9 + 86400.0 + 10.00014 * k, 101.0 + 10.0 * k, 50.0 + 10.0 * k) for k in range(50)]
+    logged = clock_events([(1e9, 100.0, 49.0), *smeared])
+    assert logged == [{"step": 10, "event": "clock", "row": 7, "by_s": 86399.0}]
+
+
+def test_another_time_zone_is_no_jump_and_events_stay_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By local times, those of Kiritimati would be a day ahead of those of Honolulu, which follow."""
+    log = EventLog(tmp_path / "events.jsonl")
+    recorder: Any = SimpleNamespace(n_rows=1)
+    events = ClockEvents(log, recorder)
+    try:
+        for step, zone in enumerate(("Pacific/Kiritimati", "Pacific/Honolulu", "UTC")):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            look(events, 10 * step, [0.5])
+            log.append({"step": 10 * step, "event": "snapshot"})
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    recorded = log.read().events
+    assert [event["event"] for event in recorded] == ["snapshot"] * 3
+    times = [datetime.fromisoformat(event["time"]) for event in recorded]
+    assert times == sorted(times)
+    assert (times[-1] - times[0]).total_seconds() < 3600.0
 
 
 def test_readings_that_another_process_separated_are_no_jump() -> None:
