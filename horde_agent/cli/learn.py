@@ -62,6 +62,7 @@ from horde_agent.runs.sources.streamed_rows import (
 )
 from horde_agent.runs.storage.files import read_json
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.one_place import lived_once
 from horde_agent.runs.storage.resume import (
     NEW,
     RequestedChanges,
@@ -121,7 +122,8 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     with folder.locked():
         try:
             session = _begin_session(prepare, config, folder, signals)
-            finish(session)
+            with lived_once(folder):
+                finish(session)
         except BaseException as error:
             if session is None or isinstance(error, BadInput):
                 folder.give_back()
@@ -146,8 +148,15 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     if config.env is not None:
         console.print(f"importing the environment {config.env}, which {folder.config} names")
     config = replace(config, on_alarm=command.on_alarm)
+    if command.port is not None:
+        if config.backend not in ONE_AT_A_TIME:
+            raise BadInput(
+                f"--port {command.port} belongs to a real robot; {command.run} has the backend {config.backend}: "
+                "omit it"
+            )
+        config = replace(config, port=command.port)
     prepare = _prepare_to_resume(command, config)
-    with folder.locked():
+    with folder.locked(), lived_once(folder):
         session = _begin_session(prepare, config, folder, signals, is_resumed=True)
         try:
             finish(session)

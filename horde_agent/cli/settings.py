@@ -133,6 +133,7 @@ class ResumeConfig:
         add: TOML file of further questions, added at the step where the run stopped.
         remove: Shell pattern of the names of questions to remove at that step.
         learn_from_record: Train the further questions on the recording first.
+        port: Port of the robot, if it has another one than before, or this is another robot of its kind.
         on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
         ray: Address of the Ray cluster, if it differs from before.
@@ -153,6 +154,9 @@ class ResumeConfig:
         str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")
     ] = None
     learn_from_record: bool = False
+    port: Annotated[
+        str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: as before)")
+    ] = None
     on_alarm: Annotated[
         str | None, tyro.conf.arg(metavar="COMMAND", help_behavior_hint="(default: none)")
     ] = None

@@ -43,6 +43,7 @@ from horde_agent.record.segments import (
 )
 from horde_agent.runs.storage.event_log import EventLog, encode_event
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.one_place import lived_once, parted_at
 from horde_agent.runs.storage.resume import open_trained
 from horde_agent.scoring.excursion_table import ExcursionTable
 from tests.agent.commands import (
@@ -634,3 +635,62 @@ def test_a_kill_at_any_moment_leaves_the_old_folder_or_the_new(old: Path, tmp_pa
                 side = "new"
             n_kills[side] += 1
     assert n_kills["old"] >= 10
+
+
+# ---- another place ---------------------------------------------------------------------------------------------------
+
+
+def test_a_life_that_tar_moved_goes_on_to_the_bit(sound: Path, tmp_path: Path) -> None:
+    run = copied(sound, tmp_path / "run")
+    archive = tmp_path / "life.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(run, "run")
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path / "elsewhere", filter="data")
+    moved = tmp_path / "elsewhere" / "run"
+    for folder in (run, moved):
+        assert horde(f"resume {folder} --steps 400") == 0
+    assert results(moved) == results(run)
+    assert horde(f"doctor {moved}") == 0
+
+
+def test_a_copy_of_a_life_that_goes_on_is_refused(
+    sound: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(sound, elsewhere / "run")
+    copied(sound, elsewhere / "copy")
+    with lived_once(RunFolder(Path("run"))):
+        line = refused(["resume", "copy", "--steps", "400"], capsys)
+        assert states(line, "copy is a copy of a life", "goes on in another folder", "end it there")
+    assert horde("resume copy --steps 400") == 0
+
+
+def test_copies_of_a_life_that_went_on_apart_are_found(sound: Path, elsewhere: Path) -> None:
+    """One that stays as it was is a backup, and no second life."""
+    copied(sound, elsewhere / "run")
+    copied(sound, elsewhere / "copy")
+    assert horde("resume run --steps 400") == 0
+    assert parted_at(RunFolder(Path("run")), RunFolder(Path("copy"))) is None
+    time.sleep(1.1 - time.time() % 1.0)  # events of the same second are the same
+    assert horde("resume copy --steps 350") == 0
+    assert parted_at(RunFolder(Path("run")), RunFolder(Path("copy"))) == 300
+    assert horde("report run copy") == 0
+    page = Path("comparison-1.html").read_text()
+    assert "run and copy are copies of one life, which went on apart from step 300 on" in page
+    copied(sound, elsewhere / "another")
+    events = EventLog(Path("another/log/events.jsonl"))
+    first, *later = events.read().events
+    lines = [
+        {name: value for name, value in event.items() if name != "crc"}
+        for event in (first | {"life": "0"}, *later)
+    ]
+    events.path.write_text("".join(map(encode_event, lines)))
+    assert parted_at(RunFolder(Path("run")), RunFolder(Path("another"))) is None
+
+
+def test_a_robot_without_a_port_gets_none_when_it_is_resumed(
+    sound: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(sound, elsewhere / "run")
+    line = refused(["resume", "run", "--steps", "400", "--port", "/dev/ttyUSB1"], capsys)
+    assert states(line, "--port /dev/ttyUSB1 belongs to a real robot", "backend simulator")

@@ -66,7 +66,7 @@ FULL_S = 3.0
 """How long the disk is full: rows of some seconds fit in memory."""
 STOPPED_S = 1.0
 COLUMNS = (
-    "day", "kills", "clock_steps", "events", "wall_s", "cpu_us_per_step", "rss_mb", "rows_mb", "excursions_mb",
+    "day", "kills", "clock_steps", "events", "wall_s", "cpu_us_per_row", "rss_mb", "rows_mb", "excursions_mb",
     "snapshots_mb", "weights_sha256", "median_nmsre", "share_better_than_persistence",
 )  # fmt: skip
 FORKS = multiprocessing.get_context("forkserver")
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
             day_steps=day_steps,
             kills=round(KILLS / MONTH),
             lost_sensor=days // 3,
-            upgrades=tuple((k + 1) * days // (UPGRADES + 1) for k in range(UPGRADES)),
+            upgrades=tuple(max((k + 1) * days // (UPGRADES + 1), 1) for k in range(UPGRADES)),
             clock_steps=tuple(k * days // CLOCK_STEPS for k in range(CLOCK_STEPS)),
             suspended=days // 2,
             full_disk=2 * days // 3,
@@ -187,28 +187,40 @@ def live(words: list[str], stage: Stage, messages: Path) -> None:
 
 
 class Happening(NamedTuple):
-    """What is done to the process when its record has a number of rows."""
+    """What is done to the process when its record has reached a step."""
 
-    row: int
+    step: int
     act: Callable[[int], None]  # with the number of the process
     name: str
 
 
-def rows_of(run: Path) -> int:
-    """Return the number of recorded rows; 0 without any."""
+class Reached(NamedTuple):
+    """The last whole row of a record: its step and number. While the robot charges, rows are rare."""
+
+    step: int = 0
+    row: int = 0
+
+
+def reached(run: Path) -> Reached:
+    """Return how far a record is."""
     files = {}
     for file in run.glob("log/life*.rec"):
         files[int(file.stem.removeprefix("life").removeprefix("-") or 1)] = file
     for number in sorted(files, reverse=True):
-        content = files[number]
-        with content.open("rb") as opened:
-            line = opened.readline()
-        if line.endswith(b"\n"):
+        with files[number].open("rb") as file:
+            line = file.readline()
+            if not line.endswith(b"\n"):
+                continue
             header = json.loads(line)
             fields = [(name, kind, *map(tuple, shape)) for name, kind, *shape in header["dtype"]]
-            n_bytes = content.stat().st_size - int(header["offset"])
-            return int(header.get("first", 0)) + n_bytes // np.dtype(fields).itemsize
-    return 0
+            dtype = np.dtype(fields)
+            offset = int(header["offset"])
+            n_rows = (file.seek(0, 2) - offset) // dtype.itemsize
+            if n_rows:
+                file.seek(offset + (n_rows - 1) * dtype.itemsize)
+                (row,) = np.fromfile(file, dtype, 1)
+                return Reached(int(row["step"]), int(header.get("first", 0)) + n_rows)
+    return Reached()
 
 
 def jump(clocks: Path, by_s: float, *, is_suspended: bool = False) -> Callable[[int], None]:
@@ -259,7 +271,7 @@ def happenings(plan: Plan, day: int, rng: np.random.Generator, clocks: Path) -> 
         )
     if day == plan.full_disk:
         planned.append(Happening(at_random(), fill_disk, "full disk"))
-    return sorted(planned, key=lambda one: one.row)
+    return sorted(planned, key=lambda one: one.step)
 
 
 def _kill(pid: int) -> None:
@@ -295,19 +307,19 @@ def mb_of(files: list[Path]) -> float:
 
 
 class Speed:
-    """Processor time of a step, in the middle half of a day that no kill interrupts."""
+    """Processor time of a row, in the middle half of a day that no kill interrupts."""
 
     def __init__(self, day: int, day_steps: int) -> None:
-        self._first_row = day * day_steps + day_steps // 4
-        self._last_row = day * day_steps + 3 * day_steps // 4
+        self._first_step = day * day_steps + day_steps // 4
+        self._last_step = day * day_steps + 3 * day_steps // 4
         self._samples: list[tuple[int, float]] = []
 
-    def add(self, row: int, used_s: float) -> None:
-        if self._first_row <= row <= self._last_row and not np.isnan(used_s):
-            self._samples.append((row, used_s))
+    def add(self, at: Reached, used_s: float) -> None:
+        if self._first_step <= at.step <= self._last_step and not np.isnan(used_s):
+            self._samples.append((at.row, used_s))
 
     @property
-    def us_per_step(self) -> float:
+    def us_per_row(self) -> float:
         if len(self._samples) < 2:
             return float("nan")
         (first_row, first_s), (last_row, last_s) = self._samples[0], self._samples[-1]
@@ -351,11 +363,15 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
             early_s = rng.uniform(0.0, 4.0)
         while process.is_alive():
             process.join(0.05)
-            row = rows_of(run)
-            speed.add(row, cpu_s(process.pid))
+            at = reached(run)
+            speed.add(at, cpu_s(process.pid))
             most_mb = max(most_mb, rss_mb(process.pid))
-            is_early = time.monotonic() - began_process > early_s and row > 0
-            if not planned or not (row >= planned[0].row or is_early) or not process.is_alive():
+            is_early = time.monotonic() - began_process > early_s and at.step > 0
+            if (
+                not planned
+                or not (at.step >= planned[0].step or is_early)
+                or not process.is_alive()
+            ):
                 continue
             happening = planned.pop(0)
             early_s = float("inf")
@@ -379,7 +395,7 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         "clock_steps": counts["clock"],
         "events": ", ".join(names),
         "wall_s": round(time.monotonic() - began, 1),
-        "cpu_us_per_step": round(speed.us_per_step, 2),
+        "cpu_us_per_row": round(speed.us_per_row, 2),
         "rss_mb": round(most_mb, 1),
         "rows_mb": round(mb_of(list(log.glob("life*.rec"))), 1),
         "excursions_mb": round(mb_of(list(log.glob("excursions*.rec"))), 1),
@@ -451,7 +467,7 @@ def report(out: Path) -> None:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
         for line, other in zip(killed, whole, strict=False):
-            table.writerow({**line, "cpu_us_per_step": other["cpu_us_per_step"]})
+            table.writerow({**line, "cpu_us_per_row": other["cpu_us_per_row"]})
     _draw(killed[:n_days], whole[:n_days], out / "month.png")
 
 
@@ -479,7 +495,7 @@ def _draw(killed: list[dict[str, str]], whole: list[dict[str, str]], place: Path
     disk.legend(frameon=False, fontsize=8)
     memory.plot(days, column(whole, "rss_mb"), "o-", markersize=3)
     memory.set_ylabel("memory, MB")
-    speed.plot(days, column(whole, "cpu_us_per_step"), "o-", markersize=3)
+    speed.plot(days, column(whole, "cpu_us_per_row"), "o-", markersize=3)
     speed.set_ylabel("processor time of a step, µs")
     accuracy.plot(days, column(killed, "median_nmsre"), "o-", markersize=3)
     accuracy.set_ylabel("median NMSRE")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from horde_agent.runs.reporting.nmsre_ratio import FEWEST, Ratios, newest_tests,
 from horde_agent.runs.reporting.report import NEARLY_CONSTANT_IS, NMSRE_IS, number
 from horde_agent.runs.storage.files import read_curve, read_json, unwritable
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.one_place import parted_at
 from horde_agent.runs.storage.question_table import HeldOutScore, read_held_out, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
@@ -79,7 +80,14 @@ def write_comparison(paths: Sequence[Path]) -> Path:
     runs = _named([_read(path) for path in paths])
     candidates = (Path(f"comparison-{k}.html") for k in count(1))
     out = next(path for path in candidates if not path.exists())
-    sections = [_headline(runs), _settings(runs), _pictures(runs), _families(runs), *_pairs(runs)]
+    sections = [
+        _headline(runs),
+        *_copies(paths),
+        _settings(runs),
+        _pictures(runs),
+        _families(runs),
+        *_pairs(runs),
+    ]
     for run in runs[1:]:
         names = [runs[0].name, run.name]
         sections.append(comparison_section(names, runs[0].held_out, run.held_out))
@@ -89,6 +97,20 @@ def write_comparison(paths: Sequence[Path]) -> Path:
     except OSError as error:
         raise BadInput(unwritable(out, error)) from None
     return out
+
+
+def _copies(paths: Sequence[Path]) -> list[str]:
+    """Return a section for copies of one life that went on in two places."""
+    sentences = []
+    for one, other in combinations(paths, 2):
+        step = parted_at(RunFolder(one), RunFolder(other))
+        if step is not None:
+            sentences.append(
+                f"{one} and {other} are copies of one life, which went on apart from step {step:,} on."
+            )
+    if not sentences:
+        return []
+    return [section("The same life in two places", *[element("p", text) for text in sentences])]
 
 
 def _read(path: Path) -> FinishedRun:

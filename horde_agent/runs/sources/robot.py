@@ -24,6 +24,7 @@ from horde_agent.runs.session import Source
 from horde_agent.runs.sources.recorded_rows import replay_rows
 from horde_agent.runs.storage.events import Alarms, ClockEvents, Events
 from horde_agent.runs.storage.files import unwritable
+from horde_agent.runs.storage.one_place import began_event
 from horde_agent.runs.storage.resume import (
     NEW,
     RequestedChanges,
@@ -157,7 +158,7 @@ class RobotSource(Source):
         """Restore a resumed run; reset the robot, which may drive."""
         self.stop_listener.open(self.life.body.stop_options)
         if not self._resumed.number:
-            self.run.folder.events.append({"step": 0, "event": "began", "row": 0})
+            self.run.folder.events.append(began_event())
             self.life.begin()
             return
         event = self._restore()

@@ -39,6 +39,7 @@ from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.recorded_rows import take_counted
 from horde_agent.runs.storage.event_log import STREAMED
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.one_place import began_event
 from horde_agent.runs.storage.resume import NEW, TESTS, Resumption, resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import (
@@ -176,7 +177,7 @@ class StreamedRows(Source):
         """Begin to record, or continue."""
         resumed = self._resumed
         folder = self.run.folder
-        event = {"step": 0, "event": "began", "row": 0}
+        event = began_event()
         if resumed.number:
             event = {
                 "step": resumed.step,
