@@ -322,7 +322,8 @@ class Speed:
     def us_per_row(self) -> float:
         if len(self._samples) < 2:
             return float("nan")
-        (first_row, first_s), (last_row, last_s) = self._samples[0], self._samples[-1]
+        first_row, first_s = self._samples[0]
+        last_row, last_s = self._samples[-1]
         return 1e6 * (last_s - first_s) / max(last_row - first_row, 1)
 
 
@@ -462,7 +463,7 @@ def report(out: Path) -> None:
             hashlib.sha256((out / life / name).read_bytes()).hexdigest()
             for life in ("whole", "killed")
         ]
-        print(name, "equal" if len(set(digests)) == 1 else "differ")
+        print(f"{name} is the same in both: {len(set(digests)) == 1}")
     with (out / "month.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()

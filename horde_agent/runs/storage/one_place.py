@@ -50,13 +50,15 @@ def parted_at(one: RunFolder, other: RunFolder) -> int | None:
     if number is None or number != _number_of(other):
         return None
     events = one.events.read().events
-    others = other.events.read().events
+    other_events = other.events.read().events
     n_shared = 0
-    for event, another in zip(events, others, strict=False):
+    for event, another in zip(events, other_events, strict=False):
         if event != another:
             break
         n_shared += 1
-    if n_shared == min(len(events), len(others)):  # one of them ended before, and stays as it was
+    if n_shared == min(
+        len(events), len(other_events)
+    ):  # one of them ended before, and stays as it was
         return None
     return max(int(event["step"]) for event in events[:n_shared])
 
