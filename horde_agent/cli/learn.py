@@ -55,6 +55,7 @@ from horde_agent.runs.sources.streamed_rows import (
     ResumedStream,
     UnreadableRows,
     followed_session,
+    followed_table,
     piped_session,
     resumed_followed_session,
     resumed_piped_session,
@@ -98,11 +99,12 @@ def learn(config: LearnConfig, signals: SignalHandler) -> None:
     if is_run:
         prepare = replay_session
     elif config.backend == "data" and config.is_streamed:
-        prepare_stream = piped_session
-        table = stream_table(config.columns)
         if config.follow:
             prepare_stream = followed_session
-            table = stream_table(config.columns, str(config.data))
+            table = followed_table(Path(str(config.data)), config.columns)
+        else:
+            prepare_stream = piped_session
+            table = stream_table(config.columns)
         if is_open and table.header["b_known"] and len(table.header["actions"]) > 1:
             config = replace(config, questions="excursions")
         prepare = partial(prepare_stream, table)

@@ -9,7 +9,7 @@ from typing import Any
 
 from horde_agent.formats.arrays import NEEDS_PYARROW, as_chunk
 from horde_agent.formats.columns import CsvForm
-from horde_agent.formats.format import TableFile, columns_to_read
+from horde_agent.formats.format import Growth, TableFile, columns_to_read
 from horde_agent.formats.part import CHUNK_ROWS, Chunk
 from horde_agent.refusals import imported
 
@@ -63,6 +63,12 @@ class ParquetFile(FeatherFile):
     def matches(self, path: Path) -> bool:
         """Return whether a path is such a file or folder."""
         return super().matches(path) or bool(path.is_dir() and parquet_files(path))
+
+    def growth(self, path: Path) -> Growth:
+        """Return that a folder gets further files."""
+        if path.is_dir():
+            return Growth.FILES
+        return Growth.NONE
 
     def files(self, path: Path) -> list[Path]:
         """Return the file, or the files of the folder."""

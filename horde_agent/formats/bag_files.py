@@ -246,7 +246,7 @@ def _repeat(file: _BagFile, later: _BagFile, names: Iterable[str]) -> bool:
 def is_bag(path: Path) -> bool:
     """Return whether a path is a bag by its name, or a folder with bags."""
     if path.is_dir():
-        return (path / _METADATA).is_file() or bool(_bags_in(path))
+        return (path / _METADATA).is_file() or bool(bags_in(path))
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -271,7 +271,7 @@ def _files_of(path: Path, reasons: list[str]) -> Iterator[_BagFile]:
     if path.is_file():
         yield _BagFile(_reader(path))
         return
-    bags = _bags_in(path)
+    bags = bags_in(path)
     if (path / _METADATA).is_file():
         folder = _Ros(path)
         whole = _BagFile(folder)
@@ -294,14 +294,19 @@ def _reader(file: Path) -> _Mcap | _Ros:
     return _Ros(file)
 
 
-def _bags_in(folder: Path) -> list[Path]:
-    """Return the bag files of a folder, and its folders that are bags of ROS 2."""
+def bags_in(folder: Path) -> list[Path]:
+    """Return the bag files of a folder, and its folders that are bags of ROS 2, in their order."""
     bags = [
         path
         for path in folder.iterdir()
         if (path.is_file() and path.suffix.lower() in SUFFIXES) or (path / _METADATA).is_file()
     ]
-    return sorted(bags, key=lambda path: (len(path.name), path.name))  # part_2 before part_10
+    return sorted(bags, key=order_of_bag)
+
+
+def order_of_bag(path: Path) -> tuple[int, str]:
+    """Return the key by which the bags of a folder are sorted: part_2 comes before part_10."""
+    return len(path.name), path.name
 
 
 @contextmanager

@@ -162,7 +162,9 @@ class Resampler:
     period_s: float
     rows_topic: str | None
 
-    def blocks(self, messages: Iterable[Message], losses: Losses) -> Iterator[Floats]:
+    def blocks(
+        self, messages: Iterable[Message], losses: Losses, most_rows: int = BLOCK_ROWS
+    ) -> Iterator[Floats]:
         """Yield the rows of messages, which may be out of order by a second, in blocks.
 
         A block has shape (n_rows, 1 + n_fields): times in seconds since the first message, numbers.
@@ -170,7 +172,7 @@ class Resampler:
         arrivals = in_order(messages, _PAUSE_PERIODS * _in_ns(self.period_s), losses)
         parts = groupby(arrivals, key=attrgetter("part"))
         rows = chain.from_iterable(self._rows(part, losses) for _, part in parts)
-        while block := [row.numbers for row in islice(rows, BLOCK_ROWS)]:
+        while block := [row.numbers for row in islice(rows, most_rows)]:
             yield np.array(block)
 
     def _rows(self, arrivals: Iterable[Arrival], losses: Losses) -> Iterator[_Row]:

@@ -11,7 +11,7 @@ import math
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +56,7 @@ from horde_agent.formats.columns import (
     refuse_unknown,
     tables_in,
 )
-from horde_agent.formats.format import Format
+from horde_agent.formats.format import Format, Growth
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
 from horde_agent.record import READ_FIELDS
@@ -149,6 +149,12 @@ class BagFormat(Format):
         """Return whether a path is a file with the name of a bag, or a folder with bags."""
         return path.exists() and is_bag(path)
 
+    def growth(self, path: Path) -> Growth:
+        """Return that a folder gets further bags."""
+        if path.is_dir():
+            return Growth.FILES
+        return Growth.NONE
+
     def open(self, path: Path, columns: Path | None) -> Table:
         """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
         return open_bag_table(path, columns)
@@ -161,14 +167,23 @@ class BagFormat(Format):
 FORMAT = BagFormat()
 
 
-def open_bag_table(path: Path, columns: Path | None) -> BagTable:
-    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file."""
+def open_bag_table(
+    path: Path, columns: Path | None, check: Callable[[Columns], None] = lambda _: None
+) -> BagTable:
+    """Return a bag as a table; raise BadInput if it cannot be read, or does not fit the columns file.
+
+    Args:
+        path: The bag, or a folder of bags.
+        columns: Describes its topics and fields.
+        check: Raises BadInput if the columns do not suit the caller, before messages are read.
+    """
     if columns is None:
         raise BadInput(
             f"a bag needs --columns FILE.toml, which names its topics and fields: `horde columns {path} > "
             "columns.toml` writes one"
         )
     plan = read_columns_file(columns, lambda table: _PlanReader(table).plan())
+    check(plan.columns)
     return BagTable(open_bag(path), plan)
 
 
@@ -340,11 +355,38 @@ class BagTable(Table):
                     f"{self._bag.path}: the topic {name} has no message: leave it out, or record it again"
                 )
 
+    def rows_of(self, messages: Iterable[Message]) -> Iterator[Chunk]:
+        """Yield the rows of messages as columns by name, each of shape (1,), as soon as they are complete."""
+        self._losses = Losses()
+        return self._chunks_of(self._resampled(messages, most_rows=1))
+
+    def messages_of(self, bag: Bag) -> Iterator[Message]:
+        """Yield the messages of a bag that continues this one.
+
+        Raises:
+            BadInput: If it encodes a topic otherwise, at once.
+        """
+        for name in self._topics:
+            topic = bag.topics.get(name)
+            if topic is None:
+                continue
+            kind = topic._replace(n_messages=0)
+            if kind != self._bag.topics[name]._replace(n_messages=0):
+                raise BadInput(
+                    f"{bag.path}: the messages of {name} are of another type than those before: start a new run"
+                )
+        return bag.messages(self._topics)
+
     def _bag_chunks(self) -> Iterator[Chunk]:
         """Yield the rows as columns by name."""
+        yield from self._chunks_of(self._blocks())
+        self._refuse_without_rows()
+
+    def _chunks_of(self, blocks: Iterable[Floats]) -> Iterator[Chunk]:
+        """Yield blocks of rows as columns by name."""
         episodes = _Episodes()
         self._n_without_action = 0
-        for rows in self._blocks():
+        for rows in blocks:
             values = {field.column: rows[:, i + 1] for i, field in enumerate(self._plan.fields)}
             chunk: dict[str, NDArray[Any]] = {_TIME: rows[:, 0], **values}
             has_action = np.ones(len(rows), dtype=bool)
@@ -358,6 +400,9 @@ class BagTable(Table):
                     numbers = values[self._plan.episode]
                 chunk[_EPISODE] = episodes.numbers(numbers, has_action)
             yield chunk
+
+    def _refuse_without_rows(self) -> None:
+        """Raise BadInput if no row has a number in each field, a value of each topic, or an action."""
         if not self._losses.n_rows:
             raise BadInput(
                 f"{self._bag.path} has no row with a number in each field: {self._gaps()}"
@@ -383,20 +428,23 @@ class BagTable(Table):
         self._losses = Losses()
         self._row_file.seek(0)
         self._row_file.truncate()
+        for rows in self._resampled(self._bag.messages(self._topics), BLOCK_ROWS):
+            rows.tofile(self._row_file)
+            yield rows
+        self._refuse_disorder()
+        self._is_read = True
+
+    def _resampled(self, messages: Iterable[Message], most_rows: int) -> Iterator[Floats]:
+        """Yield the rows of messages in blocks, and count what is left out."""
         resampler = Resampler(
             self._plan.fields,
             self._decoders,
             self._plan.columns.times.period_s,
             self._plan.pairing.rows,
         )
-        messages = self._bag.messages(self._topics)
         if self._plan.pairing.clock == STAMP:
             messages = self._by_stamp(messages)
-        for rows in resampler.blocks(messages, self._losses):
-            rows.tofile(self._row_file)
-            yield rows
-        self._refuse_disorder()
-        self._is_read = True
+        return resampler.blocks(messages, self._losses, most_rows)
 
     def _refuse_disorder(self) -> None:
         """Raise BadInput if many messages stand too late in a file that has no index to sort them by."""

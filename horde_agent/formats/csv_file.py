@@ -30,7 +30,7 @@ from horde_agent.formats.cells import (
     with_decimal_points,
 )
 from horde_agent.formats.columns import SEPARATORS, CsvForm, unnamed
-from horde_agent.formats.format import TableFile, columns_to_read
+from horde_agent.formats.format import Growth, TableFile, columns_to_read
 from horde_agent.formats.part import Chunk
 from horde_agent.refusals import BadInput
 
@@ -47,6 +47,12 @@ class CsvFile(TableFile):
 
     suffixes = (".csv", ".csv.gz", ".csv.bz2")
     damages = (*TableFile.damages, csv.Error, zlib.error)
+
+    def growth(self, path: Path) -> Growth:
+        """Return that lines can be appended, unless they are compressed."""
+        if path.suffix.lower() == ".csv":
+            return Growth.LINES
+        return Growth.NONE
 
     def names_in(self, file: Path, form: CsvForm) -> list[str]:
         """Return the names in the header, column_0, ... for those that are empty."""

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,14 @@ from horde_agent.refusals import BadInput, one_line
 
 UNFINISHED = ".unfinished-export"
 """A file in a folder of tables while `horde export` replaces several of them."""
+
+
+class Growth(Enum):
+    """How a data set gets further rows while they are learned from."""
+
+    NONE = "none"
+    LINES = "lines at the end of a file"
+    FILES = "further files of a folder"
 
 
 class Format(ABC):
@@ -42,6 +51,10 @@ class Format(ABC):
             path: The data set.
             columns: File that describes its columns; None without one.
         """
+
+    def growth(self, path: Path) -> Growth:  # noqa: ARG002
+        """Return how a data set of this format grows."""
+        return Growth.NONE
 
     def draft(self, path: Path) -> str:
         """Return a columns file for a data set; raise BadInput if it cannot be read."""

@@ -9,6 +9,7 @@ import codecs
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -56,13 +57,13 @@ class LineParser:
         Raises:
             BadInput: If the line is no row.
         """
-        text = _text_of(line)
+        text = text_of(line)
         if not text.strip():
             return None
         if self._is_json is None:
             self._is_json = text.lstrip().startswith("{")
         if self._is_json:
-            return _cells_of_object(text, self._names)
+            return cells_of_mapping(json_object(text), self._names)
         return self._cells_of_csv(text)
 
     def begin_file(self) -> None:
@@ -158,7 +159,8 @@ def one_row(names: Sequence[str], values: NDArray[Any]) -> Chunk:
     return {name: values[i : i + 1] for i, name in enumerate(names)}
 
 
-def _text_of(line: bytes) -> str:
+def text_of(line: bytes) -> str:
+    """Return a line without its end; raise BadInput if it is no text."""
     try:
         return line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -171,38 +173,53 @@ def _are_names(row: Sequence[str]) -> bool:
     return bool(row) and not is_number.any() and not any(map(is_missing, row))
 
 
-def _cells_of_object(text: str, names: Sequence[str]) -> Chunk:
-    """Return the cells of a JSON object; those that it lacks are None. Raise BadInput if it is no object."""
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object of a line; raise BadInput if it is none."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"the line is no JSON object: {error}") from None
     if not isinstance(row, dict):
         raise BadInput(f"the line is no JSON object, but a {type(row).__name__}")
-    return cells_of_mapping(row, names)
+    return row
 
 
 def cells_of_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Chunk:
-    """Return the cells of a row by column, each of shape (1,), None for a missing one.
+    """Return the cells of a row by column, each of shape (1,); as of `cells_of_mappings`."""
+    return cells_of_mappings([row], names)
+
+
+def cells_of_mappings(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Chunk:
+    """Return the cells of rows by column, each of shape (n_rows,), None or NaN for a missing one.
 
     NAME_3 is number 3 of the list NAME. Raise BadInput if a cell is no number, text, truth value or
-    list of numbers.
+    list of numbers, or a row has none of the columns.
     """
-    values = [row.get(name) for name in names]
-    if all(map(_is_exact, values)):
-        return one_row(names, np.array(values, dtype=np.float64))
+    table = [[row.get(name) for name in names] for row in rows]
+    if all(map(_is_exact, chain.from_iterable(table))):
+        values = np.array(table, dtype=np.float64)
+        return {name: values[:, i] for i, name in enumerate(names)}
+    for row, cells in zip(rows, table, strict=True):
+        if cells.count(None) == len(cells):
+            _refuse_other_columns(row, names)
     chunk: dict[str, NDArray[Any]] = {}
-    for name, value in zip(names, values, strict=True):
+    for i, name in enumerate(names):
+        values_of_name = [cells[i] for cells in table]
         vector = name.rpartition("_")[0]
-        if name not in row and isinstance(row.get(vector), list):
-            chunk[vector] = _vector(vector, row[vector])
-        elif isinstance(value, list):
-            chunk[name] = _vector(name, value)
-        elif isinstance(value, dict):
-            raise BadInput(f"{name!r} is an object, expected a number")
+        if any(isinstance(row.get(vector), list) and name not in row for row in rows):
+            chunk[vector] = _vectors(vector, [row.get(vector) for row in rows])
+        elif any(isinstance(value, list) for value in values_of_name):
+            chunk[name] = _vectors(name, values_of_name)
         else:
-            chunk[name] = _cell(value)
+            chunk[name] = _column(name, values_of_name)
     return chunk
+
+
+def _refuse_other_columns(row: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise BadInput if a row has none of the columns that are read, not even an empty one."""
+    names_there = {*names, *(name.rpartition("_")[0] for name in names)}
+    if names_there.isdisjoint(row):
+        raise lacks("the object", names[0], list(row))
 
 
 def _is_exact(value: Any) -> bool:
@@ -210,16 +227,30 @@ def _is_exact(value: Any) -> bool:
     return type(value) in (float, int) and bool(abs(value) < _LARGEST_EXACT)
 
 
-def _cell(value: Any) -> NDArray[Any]:
-    if isinstance(value, bool | float):
-        return np.array([value])
-    cell = np.empty(1, dtype=object)
-    cell[0] = value
-    return cell
+def _column(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    """Return cells, NaN for a missing one among numbers."""
+    if any(isinstance(value, dict) for value in values):
+        raise BadInput(f"{name!r} is an object, expected a number")
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
+    if all(value is None or isinstance(value, float) or _is_exact(value) for value in values):
+        return np.array(values, dtype=np.float64)  # None becomes NaN
+    cells = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        cells[i] = value
+    return cells
 
 
-def _vector(name: str, values: Sequence[Any]) -> NDArray[Any]:
+def _vectors(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    """Return lists of one length as an array, shape (n_rows, length); a missing one is a row of NaN."""
+    lengths = {len(value) for value in values if isinstance(value, list)}
+    if len(lengths) > 1:
+        raise BadInput(
+            f"{name!r} has lists of {' and of '.join(map(str, sorted(lengths)))} numbers"
+        )
+    (length,) = lengths
+    lists = [value if value is not None else [None] * length for value in values]
     try:
-        return np.array([values], dtype=np.float64)
+        return np.array(lists, dtype=np.float64)
     except (TypeError, ValueError):
         raise BadInput(f"{name!r} is no list of numbers") from None

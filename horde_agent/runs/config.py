@@ -133,8 +133,8 @@ class LearnConfig:
         log: The log to replay; or the folder of a run, to learn from again, off-policy, with its
             recorded action probabilities; or, with --columns, any table, as --data.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
-            known: a Parquet, Feather, CSV or npz file, a folder of Parquet files, a robot's bag, or
-            a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
+            known: a Parquet, Feather, CSV, JSON-lines or npz file, a folder of Parquet files, a robot's
+            bag, or a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
             a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log. `-`, for which
             `horde learn -` stands: rows from standard input, CSV below a header or a JSON object
             per line, learned from as they come.
@@ -143,7 +143,7 @@ class LearnConfig:
             FILE` writes one.
         follow: Go on with the rows that are written to the file of --data, CSV or a JSON object per
             line, also after it was renamed and another one took its place; or with those of the
-            Parquet files that a folder gets, by the order of their names.
+            Parquet files or bags that a folder gets, by the order of their names.
         predictions: Where to write the predictions at each row of a stream before the next one is
             read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
         predict: Shell pattern of the names of the questions whose predictions are written.

@@ -32,6 +32,7 @@ from horde_agent.runs.sources.followed_file import FollowedFile
 from horde_agent.runs.sources.followed_folder import FollowedFolder
 from horde_agent.runs.sources.line_reader import LineReader
 from horde_agent.runs.storage.run import HeaderEnv
+from tests.agent.bags import SECOND_NS, START_NS, Recorded, write_json
 from tests.agent.commands import summary_of
 from tests.agent.kills import FORKS, rows_of, run_command
 
@@ -285,6 +286,7 @@ UNREADABLE = {
     "bytes": (b"\xff\xfe\x00,\x93", "no UTF-8"),
     "a text": ("0.5,warm,.5,1,.5,0,False,0", "'warm' must be a finite number"),
     "a quote without an end": ('0.5,".5,.5,1,.5,0,False,0', "unexpected end of data"),
+    "a line of 100 MB": (b"9" * 100_000_000, "a line of more than 16,777,216 bytes"),
 }
 
 
@@ -308,6 +310,56 @@ def test_a_row_that_cannot_be_read_is_a_gap_with_its_number_and_text(
     assert summary_of("run")["learning_steps"] == 18
     assert summary_of("run")["gaps"] == 1
     assert json.loads(Path("run/details.json").read_text())["n_unreadable"] == 1
+
+
+def test_an_object_of_other_columns_is_no_row_that_lacks_its_readings(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of 20 rows in the middle, none is learned from; with one column of two they are rows that lack a reading."""
+    folder.describe("period_s = 0.1\n" + COLUMNS[COLUMNS.index("[[channel]]") :])
+    lines = [json.dumps({"x": 0.5, "y": t / 60}) for t in range(60)]
+    others = [json.dumps({"u": 0.5, "v": t / 60}) for t in range(20)]
+    halves = [json.dumps({"x": 0.5, "v": t / 60}) for t in range(20)]
+    words = f"{LEARN} --questions nexting"
+
+    assert folder.run(f"{words} --out others", [*lines[:20], *others, *lines[40:]]) == 0
+    assert "the object has no column 'x'; there are u, v" in capfd.readouterr().err
+    assert folder.run(f"{words} --out halves", [*lines[:20], *halves, *lines[40:]]) == 0
+
+    assert summary_of("others")["learning_steps"] == 19 + 19
+    assert summary_of("halves")["learning_steps"] == 59
+
+
+def test_a_reader_of_predictions_that_disconnects_ends_no_run(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It closes its end after the first answer, before the other rows come: one sentence, and all are learned from."""
+    header, *lines = csv_lines(rows(40))
+    read_end, write_end = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind("answers")
+        server.listen()
+
+        def write() -> None:
+            with os.fdopen(write_end, "wb", buffering=0) as pipe:
+                pipe.write(f"{header}\n{lines[0]}\n".encode())
+                connection, _ = server.accept()
+                with connection, connection.makefile("rb") as answers:
+                    assert json.loads(answers.readline())["time"] == 0.0
+                pipe.write("\n".join(lines[1:]).encode())
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        with os.fdopen(read_end, "rb") as pipe:
+            monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+            assert cli.main(f"{LEARN} --predictions answers --out run".split()) == 0
+        thread.join(60.0)
+
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == (
+        "predictions cannot be written to answers (Broken pipe): no further ones are; learning continues"
+    )
+    assert summary_of("run")["learning_steps"] == 39
 
 
 def test_rows_below_a_header_of_other_columns_are_left_out(
@@ -484,17 +536,23 @@ def same(run: str, other: str) -> None:
         pytest.param('episode_step = "y"\n', 140, id="after a tooth"),
     ],
 )
-@pytest.mark.parametrize("more", ["second.csv", "-"])
+@pytest.mark.parametrize("more", ["second.csv", "-", "days"])
 def test_a_run_on_data_continues_with_further_rows_as_with_one_table(
     keys: str, at: int, more: str, folder: Folder
 ) -> None:
     """History first, then further rows: weights, tests and rows are those of the whole table, to the bit.
+
+    Also if they are in two files of a folder.
 
     If the last row of the first part ended its episode, a transition would be lost there, and the
     test of the behaviour that is under way.
     """
     folder.describe(keys + COLUMNS)
     _, second = split(folder, at)
+    if more == "days":
+        Path("days").mkdir()
+        write_parquet(rows(), at, 203, "days/9.parquet")
+        write_parquet(rows(), 203, 300, "days/10.parquet")
 
     assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
     assert folder.run(OF_FILE.format("first.csv") + " --out run") == 0
@@ -803,6 +861,65 @@ def test_a_file_is_followed_while_it_grows_and_when_it_is_replaced(folder: Folde
     same("run", "whole")
 
 
+def test_a_file_of_objects_is_a_table_that_grows(folder: Folder) -> None:
+    """It is learned from as CSV of the same rows, whole, in two parts and while it grows, to the bit.
+
+    Also with a cell that is not there, and lists for columns x_0 and x_1.
+    """
+    header, *lines = split(folder, 0)[1]
+    table = rows()
+    cells = lines[20].split(",")
+    cells[2] = ""
+    lines[20] = ",".join(cells)
+    Path("table.csv").write_text("\n".join([header, *lines]) + "\n")
+    objects = [json.loads(line) for line in json_lines(table)]
+    del objects[20]["y"]
+    texts = [json.dumps(one) for one in objects]
+    Path("table.jsonl").write_text("\n".join(texts) + "\n\n")
+    Path("first.jsonl").write_text("\n".join(texts[:200]))
+    Path("second.jsonl").write_text("\n".join(texts[200:]))
+
+    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+    assert folder.run(OF_FILE.format("table.jsonl") + " --out objects") == 0
+    assert folder.run(OF_FILE.format("first.jsonl") + " --out parts") == 0
+    assert folder.run("resume parts --data second.jsonl") == 0
+    append("\n".join(texts[:100]) + "\n", "log.jsonl")
+    words = FOLLOW.replace("log.csv", "log.jsonl")
+    follow(folder, f"{words} --out run", 99, dict)
+    follow(folder, "resume run", 299, lambda: append("\n".join(texts[100:]) + "\n", "log.jsonl"))
+    for run in ("objects", "parts", "run"):
+        same(run, "whole")
+
+    folder.describe(COLUMNS.replace('"x"', '"v_0"').replace('"y"', '"v_1"'))
+    for one in objects:
+        one["v"] = [one.pop("x"), one.pop("y", None)]
+    Path("table.jsonl").write_text("\n".join(map(json.dumps, objects)))
+    words = "learn --data table.jsonl --columns columns.toml --questions nexting --out lists"
+    assert folder.run(words) == 0
+    recorded, expected = (read(Path(run) / "log" / "life.rec").rows for run in ("lists", "whole"))
+    np.testing.assert_array_equal(recorded["observation"], expected["observation"])
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("[0.5]", "line 3: the line is no JSON object, but a list"),
+        ('{"t": 0.1, "x": 0.5', "line 3: the line is no JSON object"),
+        ('{"u": 0.5}', "rows 1 to 4: the object has no column 't'"),
+        ('{"t": 0.1, "x": {"v": 1}}', "rows 1 to 4: 'x' is an object, expected a number"),
+    ],
+)
+def test_a_line_that_is_no_row_is_refused_with_its_number(
+    line: str, why: str, folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A table is refused as a whole, as it can be corrected; an empty line is none."""
+    texts = json_lines(rows(3))
+    Path("table.jsonl").write_text("\n".join([texts[0], "", line, *texts[1:]]))
+    assert folder.run("learn --data table.jsonl --columns columns.toml --out run") == 2
+    assert why in capfd.readouterr().err
+    assert not Path("run").exists()
+
+
 def test_a_followed_file_is_resumed_behind_the_rows_that_were_learned_from(folder: Folder) -> None:
     """Also when it was renamed meanwhile: three sessions are one."""
     header, *lines = split(folder, 0)[1]
@@ -877,11 +994,83 @@ def write_parquet(table: dict[str, np.ndarray], first: int, end: int, path: str)
     os.rename(f"{path}.part", path)
 
 
+OF_BAGS = """
+period_s = 0.1
+action = { topic = "/command", field = "a" }
+b = { topic = "/command", field = "p" }
+actions = ["left", "right"]
+[[channel]]
+topic = "/state"
+field = "x"
+name = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+topic = "/slow"
+field = "y"
+name = "y"
+low = 0.0
+high = 1.0
+"""
+N_AWAITED = 12
+"""Rows of a folder of bags whose messages of the next second have not come."""
+
+
+def write_bag(table: dict[str, np.ndarray], first: int, end: int, path: str) -> None:
+    """Write rows [first, end) to a bag that is whole when it has its name; a y comes with each third row."""
+    pytest.importorskip("mcap")
+    messages = []
+    for t in range(first, end):
+        time_ns = START_NS + t * SECOND_NS // 10
+        messages.append(Recorded("/state", "state", time_ns, {"x": float(table["x"][t])}))
+        if t % 3 == 0:
+            messages.append(Recorded("/slow", "slow", time_ns, {"y": float(table["y"][t])}))
+        command = {"a": int(table["a"][t]), "p": float(table["p"][t])}
+        messages.append(Recorded("/command", "command", time_ns + SECOND_NS // 100, command))
+    write_json(Path(f"{path}.part"), iter(messages))
+    os.rename(f"{path}.part", path)
+
+
+def learn_whole_bag(folder: Folder, n: int) -> str:
+    """Learn from one bag of n rows in one go, and return the command that follows the folder of such bags."""
+    folder.describe(OF_BAGS)
+    (folder.path / "questions.toml").write_text(QUESTIONS)
+    Path("days").mkdir()
+    write_bag(rows(n), 0, n, "whole.mcap")
+    assert folder.run(OF_FILE.format("whole.mcap") + " --out whole") == 0
+    return FOLLOW.replace("log.csv", "days")
+
+
+def test_a_folder_that_gets_further_bags_is_one_bag(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A bag begins within three rows that have one y: read for itself, its first rows would lack it."""
+    monkeypatch.setattr("horde_agent.runs.sources.arriving_files.PATIENCE_S", 0.3)
+    words = learn_whole_bag(folder, 300)
+    table = rows(300 + N_AWAITED + 50)
+
+    write_bag(table, 0, 100, "days/9.mcap")
+    follow(folder, f"{words} --out run", 149, lambda: write_bag(table, 100, 162, "days/10.mcap"))
+    write_bag(table, 162, 212, "days/11.mcap")
+    follow(folder, "resume run", 199, dict)
+    end = 300 + N_AWAITED
+    follow(folder, "resume run", 299, lambda: write_bag(table, 212, end, "days/100.mcap"))
+    same("run", "whole")
+
+    Path("days/101.mcap").write_text("garbage")
+    write_bag(table, end, end + 50, "days/102.mcap")
+    follow(folder, "resume run", 349, dict)
+    assert "'101.mcap'" in capfd.readouterr().err
+    os.remove("days/10.mcap")
+    assert folder.run("resume run") == 2
+    assert "bags of days that were read have changed or are gone" in capfd.readouterr().err
+
+
 def test_a_folder_that_gets_further_files_is_followed_and_resumed(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In the order of their numbers; a file that is no Parquet is left out once it changes no more."""
-    monkeypatch.setattr("horde_agent.runs.sources.followed_folder.PATIENCE_S", 0.3)
+    monkeypatch.setattr("horde_agent.runs.sources.arriving_files.PATIENCE_S", 0.3)
     split(folder, 0)
     table = rows()
     Path("days").mkdir()
@@ -950,10 +1139,18 @@ def test_what_cannot_be_followed_is_refused_in_a_sentence(
     folder: Folder, capfd: pytest.CaptureFixture[str]
 ) -> None:
     header, *lines = split(folder, 0)[1]
+    for name in ("log.csv.gz", "log.parquet", "log.mcap"):
+        Path(name).write_text("a file of it")
     for words, why in (
         (f"{FOLLOW} --out run", "log.csv does not exist"),
-        (FOLLOW.replace("log.csv", ".") + " --out run", "a folder of Parquet files: . has none"),
+        (
+            FOLLOW.replace("log.csv", ".") + " --out run",
+            "a folder of Parquet or MCAP files: . has none",
+        ),
         (FOLLOW.replace("log.csv", "/dev/null") + " --out run", "and /dev/null is none"),
+        (FOLLOW.replace("log.csv", "log.csv.gz") + " --out run", "log.csv.gz is no such file"),
+        (FOLLOW.replace("log.csv", "log.parquet") + " --out run", "log.parquet is no such file"),
+        (FOLLOW.replace("log.csv", "log.mcap") + " --out run", "log.mcap is no such file"),
         (FOLLOW.replace("--data log.csv", "") + " --out run", "needs --data FILE"),
         (FOLLOW.replace("log.csv", "-") + " --out run", "needs --data FILE"),
     ):
@@ -971,8 +1168,11 @@ class GrowingFile:
     """A file of lines that gets a piece within a line, and is renamed now and then."""
 
     path = "log.csv"
+    n_awaited = 0
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, folder: Folder, rng: np.random.Generator) -> None:
+        split(folder, 0, n=3_001)
+        assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
         self._header, *self._lines = csv_lines(rows(3_001))
         self._rng = rng
         append(f"{self._header}\n")
@@ -993,8 +1193,11 @@ class GrowingFolder:
     """A folder that gets files."""
 
     path = "days"
+    n_awaited = 0
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, folder: Folder, rng: np.random.Generator) -> None:
+        split(folder, 0, n=3_001)
+        assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
         self._rows = rows(3_001)
         self._rng = rng
         Path("days").mkdir()
@@ -1008,14 +1211,55 @@ class GrowingFolder:
         write_parquet(self._rows, middle, end, f"days/{first + 2}.parquet")
 
 
+class GrowingObjects:
+    """A file of objects, of which a line comes in pieces."""
+
+    path = "log.jsonl"
+    n_awaited = 0
+
+    def __init__(self, folder: Folder, rng: np.random.Generator) -> None:
+        split(folder, 0, n=3_001)
+        assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
+        self._lines = json_lines(rows(3_001))
+        self._rng = rng
+        append("", self.path)
+
+    def grow(self, first: int, end: int) -> Iterator[None]:
+        """Append rows [first, end), in two parts."""
+        text = "\n".join(self._lines[first:end]) + "\n"
+        cut = int(self._rng.integers(len(text)))
+        append(text[:cut], self.path)
+        yield
+        append(text[cut:], self.path)
+
+
+class GrowingBags:
+    """A folder that gets bags."""
+
+    path = "days"
+    n_awaited = N_AWAITED
+
+    def __init__(self, folder: Folder, rng: np.random.Generator) -> None:
+        learn_whole_bag(folder, 3_001)
+        self._rows = rows(3_001 + N_AWAITED)
+        self._rng = rng
+        write_bag(self._rows, 0, 20, "days/0.mcap")
+
+    def grow(self, first: int, end: int) -> Iterator[None]:
+        """Write rows [first, end) to two files."""
+        first = max(first, 20)
+        middle = int(self._rng.integers(first, end))
+        write_bag(self._rows, first, middle, f"days/{first + 1}.mcap")
+        yield
+        write_bag(self._rows, middle, end, f"days/{first + 2}.mcap")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [GrowingFile, GrowingFolder])
+@pytest.mark.parametrize("kind", [GrowingFile, GrowingObjects, GrowingFolder, GrowingBags])
 def test_no_kill_loses_or_repeats_a_row_that_is_followed(kind: Any, folder: Folder) -> None:
     """50 kills at random moments, while the data grow: rows, tests and weights of the whole table."""
-    split(folder, 0, n=3_001)
-    assert folder.run(OF_FILE.format("table.csv") + " --out whole") == 0
     rng = np.random.default_rng(0)
-    data = kind(rng)
+    data = kind(folder, rng)
     for k in range(50):
         command = f"{FOLLOW.replace('log.csv', data.path)} --snapshot-every 0.2s --out run"
         if Path("run/log/life.rec").exists():
@@ -1036,6 +1280,6 @@ def test_no_kill_loses_or_repeats_a_row_that_is_followed(kind: Any, folder: Fold
         process.kill()
         process.join()
 
-    follow(folder, "resume run", 3_000, lambda: list(data.grow(3_000, 3_001)))
+    follow(folder, "resume run", 3_000, lambda: list(data.grow(3_000, 3_001 + data.n_awaited)))
 
     same("run", "whole")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from horde_agent.formats.arrow_files import PARQUET, order_of, parquet_files
 from horde_agent.refusals import BadInput
+from horde_agent.runs.sources.arriving_files import ArrivingFiles
 from horde_agent.runs.sources.line_reader import Line
-
-_POLL_S = 0.2
-PATIENCE_S = 10.0
-"""How long a file that cannot be read, and does not change, is awaited, in seconds."""
 
 
 class FolderPlace(NamedTuple):
@@ -44,21 +39,15 @@ class FollowedFolder:
         fault, blocked_s: As of `Lines`: a folder has none, and rows wait in its files.
 
     Raises:
-        BadInput: If it has no Parquet file.
+        BadInput: If the file of the place is gone before it was read whole.
     """
 
     def __init__(self, path: Path, names: Sequence[str], place: FolderPlace | None = None) -> None:
-        if not parquet_files(path):
-            raise BadInput(
-                f"--follow needs a file that grows or a folder of Parquet files: {path} has none"
-            )
-        self._path = path
+        self._files = ArrivingFiles(path, parquet_files, order_of)
         self._names = names
         self._start = place or FolderPlace()
         self._end = self._start
         self._is_read = False  # whether the file of `_end` was read whole
-        self._awaited: dict[Path, _Version] = {}
-        self._is_stopped = threading.Event()
         self.fault: OSError | None = None
         self.blocked_s = 0.0
         if self._end.name and not (path / self._end.name).is_file():
@@ -69,7 +58,7 @@ class FollowedFolder:
 
     def stop(self) -> None:
         """End the rows; safe in a signal handler."""
-        self._is_stopped.set()
+        self._files.stop()
 
     def close(self) -> None:
         """Do nothing: files are open only while they are read."""
@@ -82,23 +71,23 @@ class FollowedFolder:
 
     def __iter__(self) -> Iterator[Line]:
         """Yield each row, until `stop`."""
-        while not self._is_stopped.is_set():
+        while not self._files.is_stopped:
             file = self._next_file()
             if file is None:
-                self._is_stopped.wait(_POLL_S)
+                self._files.wait()
                 continue
-            name = str(file.relative_to(self._path))
+            name = self._files.name_of(file)
             if self._end.name != name:
                 self._start = self._end
                 self._end = FolderPlace(name)
             try:
                 yield from self._rows(file)
             except BadInput as error:
-                if self._may_change(file):
-                    self._is_stopped.wait(_POLL_S)
+                if self._files.may_change(file):
+                    self._files.wait()
                     continue
                 yield Line(name.encode(), fault=error)
-            self._is_read = not self._is_stopped.is_set()
+            self._is_read = not self._files.is_stopped
 
     def _rows(self, file: Path) -> Iterator[Line]:
         """Yield the rows of a file behind the place."""
@@ -113,40 +102,15 @@ class FollowedFolder:
                 self._end = self._end._replace(n_rows=n_rows)
                 cells = {name: column[i : i + 1] for name, column in chunk.items()}
                 yield Line(f"{file}, row {n_rows}".encode(), cells=cells)
-                if self._is_stopped.is_set():
+                if self._files.is_stopped:
                     return
 
     def _next_file(self) -> Path | None:
         """Return the file to read; None if there is none yet. Files that were read may be removed."""
-        present = self._path / self._end.name
-        for file in parquet_files(self._path):
-            is_present = file == present
-            if not self._end.name or order_of(file) > order_of(present):
-                is_next = True
-            else:
-                is_next = is_present and not self._is_read
-            if is_next:
-                self._is_read = False
-                return file
-        return None
-
-    def _may_change(self, file: Path) -> bool:
-        """Return whether a file that cannot be read changed within ten seconds."""
-        try:
-            status = file.stat()
-        except OSError:  # it was removed
-            return False
-        version = _Version(status.st_size, status.st_mtime_ns, time.monotonic())
-        first_seen = self._awaited.setdefault(file, version)
-        if first_seen[:2] != version[:2]:
-            self._awaited[file] = version
-            return True
-        return version.seen_s - first_seen.seen_s < PATIENCE_S
-
-
-class _Version(NamedTuple):
-    """A file that cannot be read yet: its size, its time of change, and when it was first seen so, in seconds."""
-
-    n_bytes: int
-    changed_ns: int
-    seen_s: float
+        present = self._files.path / self._end.name
+        if self._end.name and not self._is_read and present in self._files.listed():
+            return present
+        file = self._files.first_behind(self._end.name)
+        if file is not None:
+            self._is_read = False
+        return file

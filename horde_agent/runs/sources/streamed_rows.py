@@ -17,11 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
+from horde_agent.formats import bags
 from horde_agent.formats.arrivals import ArrivingRows, completed, refuse_open
+from horde_agent.formats.bags import BagTable, open_bag_table
 from horde_agent.formats.columns import Columns
 from horde_agent.formats.fit import LATE, NothingToLearn, UnfitPeriod
+from horde_agent.formats.format import Growth
 from horde_agent.formats.lines import LineParser, UnfitHeader
 from horde_agent.formats.part import Chunk
+from horde_agent.formats.registry import FORMATS
 from horde_agent.formats.tables import Position, RowBefore, Table
 from horde_agent.life.counts import Durations
 from horde_agent.life.learner import rows_of
@@ -32,6 +36,7 @@ from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
+from horde_agent.runs.sources.followed_bags import BagPlace, FollowedBags
 from horde_agent.runs.sources.followed_file import FollowedFile, Place
 from horde_agent.runs.sources.followed_folder import FolderPlace, FollowedFolder
 from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Lines, Pipe
@@ -471,7 +476,7 @@ class FollowedRows(LineRows):
         self,
         run: Run,
         table: Table,
-        lines: FollowedFile | FollowedFolder,
+        lines: FollowedFile | FollowedFolder | FollowedBags,
         resumed: Resumption = NEW,
     ) -> None:
         self._files = lines
@@ -595,13 +600,45 @@ def continued_run(
     return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
 
 
+def followed_table(path: Path, columns: Path | None) -> Table:
+    """Return a table that describes the rows of data that grow.
+
+    Raises:
+        BadInput: If they do not grow, or the columns file describes too little.
+    """
+    if _is_folder_of_bags(path):
+        return open_bag_table(path, columns, refuse_open)
+    _refuse_still(path)
+    return stream_table(columns, str(path))
+
+
+def _is_folder_of_bags(path: Path) -> bool:
+    return path.is_dir() and bags.FORMAT.matches(path)
+
+
+def _refuse_still(path: Path) -> None:
+    """Raise BadInput if nothing can be appended to a file, or a folder holds no file of a format that grows."""
+    growths = [one.growth(path) for one in FORMATS if one.matches(path)]
+    if path.is_dir() and Growth.FILES not in growths:
+        raise BadInput(
+            f"--follow needs a file that grows or a folder of Parquet or MCAP files: {path} has none"
+        )
+    if growths and set(growths) == {Growth.NONE}:
+        raise BadInput(
+            f"--follow needs lines, CSV or JSON, that are appended to a file: {path} is no such file; put further ones "
+            "beside it and follow their folder"
+        )
+
+
 def _followed(
-    path: Path, columns: Columns, place: dict[str, Any] | None
-) -> FollowedFile | FollowedFolder:
+    path: Path, table: Table, place: dict[str, Any] | None
+) -> FollowedFile | FollowedFolder | FollowedBags:
     """Return the file or the folder of a path, from a place on; raise BadInput if it cannot be followed."""
     place = place or {}
+    if isinstance(table, BagTable):
+        return FollowedBags(path, table, BagPlace(**place))
     if path.is_dir():
-        return FollowedFolder(path, columns.names, FolderPlace(**place))
+        return FollowedFolder(path, table.columns.names, FolderPlace(**place))
     file_place: Place | None = None
     if place:
         file_place = Place(**place)
@@ -612,7 +649,7 @@ def followed_session(
     table: Table, config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
 ) -> Session:
     """Return a session that learns from the rows of a file while it grows."""
-    file = _followed(Path(str(config.data)), table.columns, None)
+    file = _followed(Path(str(config.data)), table, None)
     run = make_run(HeaderEnv(table.header), config, folder)
     folder.write_columns(table.columns.to_toml())
     run.end_live_page()
@@ -629,10 +666,17 @@ def resumed_followed_session(
     """
     path = Path(str(config.data))
     continued = continued_run(folder, config, str(path))
+    table = continued.table
+    if _is_folder_of_bags(path):
+        table = open_bag_table(path, config.columns, refuse_open)
+        if table.columns != continued.table.columns:
+            raise BadInput(
+                f"{config.columns} has changed since {folder.path} began, whose weights fit it no more; restore it"
+            )
     source = continued.resumed.source or folder.events.read().first("began") or {}
     # There is no place after a kill before the first row
-    file = _followed(path, continued.table.columns, source.get("place"))
-    rows = FollowedRows(continued.run, continued.table, file, continued.resumed)
+    file = _followed(path, table, source.get("place"))
+    rows = FollowedRows(continued.run, table, file, continued.resumed)
     for note in (*continued.resumed.notes, f"resumed at row {continued.resumed.n_rows:,}"):
         console.print(note, highlight=False, soft_wrap=True)
     continued.run.end_live_page()
