@@ -173,6 +173,10 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
         raise BadInput(
             "--predictions and --predict are for rows from standard input: --data -; omit them"
         )
+    if command.compare_frozen and command.data is None:
+        raise BadInput(
+            "--compare-frozen compares with the weights before further rows: give them by --data, or omit it"
+        )
     if command.predict is not None and command.predictions is None:
         raise BadInput(f"--predict {command.predict} needs --predictions, where to write them")
     if config.backend != "data" and command.data is not None:
@@ -181,7 +185,8 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
             "with further rows; omit it"
         )
     if has_stream:
-        return partial(resumed_piped_session, ResumedStream(command.predictions, command.predict))
+        stream = ResumedStream(command.predictions, command.predict, command.compare_frozen)
+        return partial(resumed_piped_session, stream)
     if config.follow and command.data is None:
         return resumed_followed_session
     if config.backend == "data" and RunFolder(command.run).is_streamed:
@@ -189,7 +194,9 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
             f"the rows of {command.run} came from standard input: continue with further ones by --data -"
         )
     if config.backend in RECORDED:
-        return partial(resumed_data_session, more=command.data)
+        return partial(
+            resumed_data_session, more=command.data, compares_frozen=command.compare_frozen
+        )
     return partial(_resuming, command)
 
 

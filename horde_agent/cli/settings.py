@@ -141,6 +141,8 @@ class ResumeConfig:
         predictions: Where to write the predictions at each row of standard input, as of `horde
             learn`.
         predict: Names of the predictions that are written, likewise.
+        compare_frozen: Score the tests of the further rows also by the weights of now, so that the
+            report shows what it is worth to go on learning.
     """
 
     run: tyro.conf.Positional[Path]
@@ -175,3 +177,4 @@ class ResumeConfig:
     predict: Annotated[
         str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: all)")
     ] = None
+    compare_frozen: bool = False

@@ -45,7 +45,7 @@ from horde_agent.scoring.returns import (
     policies_under_test,
 )
 from horde_agent.scoring.surprise import Surprise
-from horde_agent.types import Floats, Integers, Tiles
+from horde_agent.types import Bools, Floats, Integers, Tiles
 
 _STATE = (
     "learning_steps",
@@ -656,14 +656,15 @@ class PredictorAlong:
         self._last_readings = HeldReadings(interface)
         self._previous: Floats | None = None
 
-    def __call__(self, part: Stream) -> Floats:
-        """Return the predictions at each row of the next part, shape (n_rows, n_demons)."""
+    def __call__(self, part: Stream, is_wanted: Bools | None = None) -> Floats:
+        """Return the predictions at each row of the next part, shape (n_rows, n_demons); as of `predict_along`."""
         predictions = predict_along(
             part,
             self._horde,
             self._interface,
             before=self._previous,
             last_readings=self._last_readings,
+            is_wanted=is_wanted,
         )
         # A view would keep the whole array in memory
         self._previous = predictions[-1].copy()
@@ -676,11 +677,13 @@ def predict_along(
     interface: Interface,
     before: Floats | None = None,
     last_readings: HeldReadings | None = None,
+    is_wanted: Bools | None = None,
 ) -> Floats:
     """Return the predictions at each row of a stream, (n_rows, n_demons), by the present weights; nothing is learned.
 
     Predictions that are fed back begin again after each gap, as in a life. `before` are those at
     the row before the first one, (n_demons,), if there is one, and `last_readings` has the readings up to there.
+    Rows that are not wanted, shape (n_rows,), may be NaN.
     """
     if last_readings is None:
         last_readings = HeldReadings(interface)
@@ -696,6 +699,9 @@ def predict_along(
     for t, observation in enumerate(observations):
         begins = before is None or fed_back is None or broken[t]
         filled = last_readings.fill(observation, begins=bool(flags[t] & Flag.GAP))
+        if is_wanted is not None and fed_back is None and not is_wanted[t]:
+            out[t] = np.nan
+            continue
         if begins:
             tiles = begin(filled)
         else:

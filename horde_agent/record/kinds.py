@@ -121,7 +121,12 @@ LIFE = Kind("horde-life", ("log/life*.rec",))
 EXCURSIONS = Kind("horde-excursions", ("log/excursions*.rec",))
 EVENTS = Kind("horde-event", ("log/events.jsonl",))
 SNAPSHOT = Kind(
-    "horde-snapshot", ("checkpoint/[0-9]*/manifest.json", "shards/*/shard-*/[0-9]*/manifest.json")
+    "horde-snapshot",
+    (
+        "checkpoint/[0-9]*/manifest.json",
+        "frozen/[0-9]*/manifest.json",
+        "shards/*/shard-*/[0-9]*/manifest.json",
+    ),
 )
 SETTINGS = Kind("horde-settings", ("config.toml",))
 QUESTIONS = Kind("horde-questions", ("questions.toml", "questions-[0-9]*.toml"))

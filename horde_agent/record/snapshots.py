@@ -183,6 +183,11 @@ def write_file(path: Path, head: bytes, array: NDArray[Any] | None = None) -> di
     return {"bytes": len(head) + len(data), "sha256": digest.hexdigest()}
 
 
+def remove(path: Path) -> None:
+    """Remove a snapshot."""
+    _remove(path)
+
+
 def _remove(*paths: Path) -> None:
     """Remove snapshots, renamed first, so that none is visible in part."""
     for path in paths:

@@ -144,6 +144,8 @@ class LearnConfig:
         follow: Go on with the rows that are written to the file of --data, CSV or a JSON object per
             line, also after it was renamed and another one took its place; or with those of the
             Parquet files or bags that a folder gets, by the order of their names.
+        compare_frozen: Score the tests from the first time on that --follow waits for rows also by the
+            weights of that time, so that the report shows what it is worth to go on learning.
         predictions: Where to write the predictions at each row of a stream before the next one is
             read, a line of JSON each: `-`, standard output; a file; or the path of a Unix socket.
         predict: Shell pattern of the names of the questions whose predictions are written.
@@ -218,6 +220,7 @@ class LearnConfig:
     minari: Annotated[str | None, _shown("NAME", "(default: none)")] = None
     columns: Annotated[Path | None, _shown("FILE.toml", "(default: the Critterbot's)")] = None
     follow: bool = False
+    compare_frozen: bool = False
     predictions: Annotated[str | None, _shown("FILE", "(default: none)")] = None
     predict: Annotated[str | None, _shown("PATTERN", "(default: all)")] = None
     steps: Annotated[int | None, _shown("N", "(default: 60000; replay, data: all)")] = None
@@ -706,6 +709,10 @@ def _rules_of_recorded_rows(config: LearnConfig) -> Iterator[Rule]:
 
 def _rules_of_streams(config: LearnConfig) -> Iterator[Rule]:
     """Yield the rules of rows that come one by one."""
+    yield (
+        config.compare_frozen and not config.follow,
+        "--compare-frozen needs a history and further rows: give it with --follow, or in horde resume RUN --data MORE",
+    )
     if not config.is_streamed:
         for name in ("predictions", "predict"):
             value = getattr(config, name)

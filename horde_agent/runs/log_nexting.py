@@ -66,6 +66,7 @@ class Holdout(NamedTuple):
     nmsre_of_persistence: Floats
     # For a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
     shown: dict[int, Floats]
+    by_history: Holdout | None = None
 
     @property
     def why_not(self) -> list[str]:

@@ -196,6 +196,21 @@ class Outcomes(NamedTuple):
     share: Floats | float = 0.0
     persistence: Floats | float = math.nan
 
+    def at(self, numbers: Integers) -> Outcomes:
+        """Return the excursions with some numbers, shape (n,)."""
+        shape = np.shape(self.returns)
+        parts = (self.remainder, self.share, self.persistence)
+        remainder, share, persistence = (np.broadcast_to(part, shape)[numbers] for part in parts)
+        return Outcomes(
+            policy=self.policy,
+            step=self.step[numbers],
+            predictions=self.predictions[numbers],
+            returns=self.returns[numbers],
+            remainder=remainder,
+            share=share,
+            persistence=persistence,
+        )
+
     @property
     def errors(self) -> Floats:
         """Errors of the predictions, shape (n_excursions, n)."""

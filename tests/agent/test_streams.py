@@ -20,18 +20,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from horde_agent import Horde, Interface, StreamRun, cli, questions
 from horde_agent.cli import learn
 from horde_agent.formats.columns import Columns
 from horde_agent.formats.tables import Table
+from horde_agent.life.learner import predict_along
 from horde_agent.record import Flag, read
 from horde_agent.refusals import BadInput
+from horde_agent.runs.frozen import read_frozen
+from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import line_reader
 from horde_agent.runs.sources.followed_file import FollowedFile
 from horde_agent.runs.sources.followed_folder import FollowedFolder
 from horde_agent.runs.sources.line_reader import LineReader
+from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.question_table import read_questions
+from horde_agent.runs.storage.resume import open_trained
 from horde_agent.runs.storage.run import HeaderEnv
+from horde_agent.scoring.excursion_table import ExcursionTable
 from tests.agent.bags import SECOND_NS, START_NS, Recorded, write_json
 from tests.agent.commands import summary_of
 from tests.agent.kills import FORKS, rows_of, run_command
@@ -819,12 +827,14 @@ def end_at(n_rows: int, run: str = "run") -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def follow(folder: Folder, words: str, n_rows: int, write: Callable[[], object]) -> None:
+def follow(
+    folder: Folder, words: str, n_rows: int, write: Callable[[], object], run: str = "run"
+) -> None:
     """Run a command that follows a file, while a thread writes it, until it has recorded a number of rows."""
 
     def write_and_end() -> None:
         write()
-        end_at(n_rows)
+        end_at(n_rows, run)
 
     thread = threading.Thread(target=write_and_end, daemon=True)
     thread.start()
@@ -905,7 +915,7 @@ def test_a_file_of_objects_is_a_table_that_grows(folder: Folder) -> None:
     [
         ("[0.5]", "line 3: the line is no JSON object, but a list"),
         ('{"t": 0.1, "x": 0.5', "line 3: the line is no JSON object"),
-        ('{"u": 0.5}', "rows 1 to 4: the object has no column 't'"),
+        ('{"u": 0.5}', "rows 1 to 4: the object has no column 'x'"),
         ('{"t": 0.1, "x": {"v": 1}}', "rows 1 to 4: 'x' is an object, expected a number"),
     ],
 )
@@ -1162,6 +1172,125 @@ def test_what_cannot_be_followed_is_refused_in_a_sentence(
     Path("log.csv").write_text("\n".join([header, *lines[100:]]) + "\n")
     assert folder.run("resume run") == 2
     assert "is gone" in capfd.readouterr().err
+
+
+# ---- frozen weights --------------------------------------------------------------------------------------------------
+
+
+def changing(n_before: int, n: int) -> list[str]:
+    """Return a table in which x is 1 - y of the row before; from a row on it is y, so that learning pays."""
+    rng = np.random.default_rng(1)
+    table = rows(n)
+    table["y"] = rng.integers(0, 2, n).astype(float)
+    before = np.append(0.0, table["y"][:-1])
+    table["x"] = np.where(np.arange(n) < n_before, 1.0 - before, before)
+    return csv_lines(table)
+
+
+NEXT_X = """
+[[family]]
+policies = ["behaviour"]
+gammas = [0.0, 0.5]
+channels = ["x"]
+"""
+
+
+def expected_scores(first: int) -> dict[str, float]:
+    """Return the scores of "the next x" in the tests from a row on, by the answers and by the weights of the history.
+
+    A test begins at each tenth learning step. Its return is the next reading; both predictors' errors are over
+    the variance of the same returns.
+    """
+    answers = [json.loads(line) for line in Path("answers").read_text().splitlines()]
+    x = read(Path("run/log/life.rec")).rows["observation"][:, 0].astype(np.float64)
+    history = open_trained(RunFolder(Path("history")), Console(quiet=True))
+    assert history is not None
+    frozen = predict_along(read(Path("run/log/life.rec")), history.horde, history.interface)[:, 0]
+    (tests,) = ExcursionTable.read(Path("run/log/excursions.rec")).outcomes()
+    steps = tests.step[tests.step >= first]
+    learned = np.array([answers[t - first]["predictions"]["behaviour/g0/x"] for t in steps])
+    scores = {"n_tests": float(len(steps))}
+    halves = {"": slice(None), "late_": slice(len(steps) // 2, None)}
+    for name, half in halves.items():
+        returns = x[steps[half] + 1]
+        for suffix, predicted in (("", learned), ("_frozen", frozen[steps])):
+            error = np.mean((predicted[half] - returns) ** 2)
+            scores[f"{name}nmsre{suffix}"] = float(error / np.var(returns))
+    return scores
+
+
+def test_further_rows_are_scored_by_the_weights_before_them_too(folder: Folder) -> None:
+    """By its answers, the run learns the change; by the weights of the history, it would be worse than the mean.
+
+    The weights, scores and rows are those of a run that compares nothing. Followed, the history ends where the
+    command waits for the first time.
+    """
+    Path("questions.toml").write_text(NEXT_X)
+    header, *lines = changing(200, 600)
+    Path("first.csv").write_text("\n".join([header, *lines[:200]]) + "\n")
+    Path("second.csv").write_text("\n".join([header, *lines[200:]]) + "\n")
+    for run in ("history", "run", "piped", "plain", "file"):
+        assert folder.run(OF_FILE.format("first.csv") + f" --out {run}") == 0
+    second = [header, *lines[200:]]
+
+    words = "resume run --data - --compare-frozen --predictions answers"
+    assert folder.run(words, second) == 0
+    assert folder.run("resume piped --data - --compare-frozen", second) == 0
+    assert folder.run("resume plain --data -", second) == 0
+    same("piped", "plain")
+    expected = expected_scores(200)
+    (score, _) = read_frozen(Path("run/frozen.csv"))
+    assert score.question == "behaviour/g0/x"
+    assert expected["nmsre_frozen"] > 1.0 > 0.5 > expected["nmsre"]
+    for name, value in expected.items():
+        assert getattr(score, name) == pytest.approx(value, rel=1e-6), name
+    report = write_report(Path("run")).read_text()
+    assert "Frozen against learning" in report
+
+    assert folder.run("resume file --data second.csv --compare-frozen") == 0
+    assert Path("file/frozen.csv").read_text() == Path("piped/frozen.csv").read_text()
+    append("\n".join([header, *lines[:200]]) + "\n")
+
+    def write() -> None:
+        recorded = Path("followed/log/life.rec")
+        while not recorded.exists() or len(read(recorded)) < 199:
+            time.sleep(0.02)
+        append("\n".join(lines[200:]) + "\n")
+
+    follow(folder, f"{FOLLOW} --compare-frozen --out followed", 599, write, run="followed")
+    (of_followed, _) = read_frozen(Path("followed/frozen.csv"))
+    assert of_followed.nmsre_frozen == pytest.approx(score.nmsre_frozen, rel=0.3)
+
+    for table in ("frozen.csv", "summary.json"):
+        Path("run", table).unlink()
+    write_report(Path("run"))
+    assert read_frozen(Path("run/frozen.csv"))[0] == score
+
+
+def test_a_log_without_actions_is_scored_by_the_weights_of_its_history(folder: Folder) -> None:
+    """On the last 30 % of all rows, where the relation has changed: frozen weights are worse than the mean."""
+    columns = COLUMNS.replace('action = "a"\nb = "p"\nactions = ["left", "right"]', "")
+    folder.describe(columns)
+    Path("questions.toml").write_text(NEXT_X)
+    header, *lines = changing(200, 800)
+    Path("first.csv").write_text("\n".join([header, *lines[:200]]) + "\n")
+    Path("second.csv").write_text("\n".join([header, *lines[200:]]) + "\n")
+    words = "learn --data first.csv --columns columns.toml --questions questions.toml --out run"
+    assert folder.run(words) == 0
+    assert folder.run("resume run --data second.csv --compare-frozen") == 0
+
+    score, _ = read_frozen(Path("run/frozen.csv"))
+    assert score.nmsre_frozen > 1.0 > 0.5 > score.nmsre
+    assert score.nmsre == pytest.approx(read_questions(Path("run/questions.csv"))[0].nmsre)
+
+
+def test_frozen_weights_need_a_history(folder: Folder, capfd: pytest.CaptureFixture[str]) -> None:
+    first, _ = split(folder, 100)
+    assert folder.run(f"{LEARN} --compare-frozen --out run", first) == 2
+    assert "needs a history and further rows" in capfd.readouterr().err
+    assert folder.run(OF_FILE.format("first.csv") + " --out run") == 0
+    assert folder.run("resume run --compare-frozen") == 2
+    assert "give them by --data" in capfd.readouterr().err
 
 
 class GrowingFile:

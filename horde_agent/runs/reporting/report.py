@@ -22,6 +22,8 @@ from horde_agent.life.counts import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.config import read_settings, refuse_no_run, time_name
+from horde_agent.runs.frozen import read_frozen
+from horde_agent.runs.reporting.frozen import frozen_section
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
@@ -82,6 +84,11 @@ def write_report(path: Path) -> Path:
             "The table of held-out scores",
             [folder.held_out],
             lambda: held_out_section(read_held_out(folder.held_out)),
+        ),
+        noted.drawn(
+            "The table of frozen weights",
+            [folder.frozen_scores],
+            lambda: frozen_section(read_frozen(folder.frozen_scores)),
         ),
         noted.drawn(
             "The table of the worst questions",

@@ -23,6 +23,9 @@ class ArrivingFiles:
         path: The folder.
         files: Returns those that are there, in order.
         order_of: The key by which they are sorted.
+
+    Attributes:
+        has_waited: Whether all that were there had been read once.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class ArrivingFiles:
         self._order_of = order_of
         self._awaited: dict[Path, _Version] = {}
         self._is_stopped = threading.Event()
+        self.has_waited = False
 
     @property
     def is_stopped(self) -> bool:
@@ -48,6 +52,7 @@ class ArrivingFiles:
 
     def wait(self) -> None:
         """Wait until something may have changed, or `stop`."""
+        self.has_waited = True
         self._is_stopped.wait(POLL_S)
 
     def listed(self) -> Sequence[Path]:

@@ -25,6 +25,7 @@ from horde_agent.record.kinds import COLUMNS
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
+from horde_agent.runs.frozen import freeze, refuse_without_horde
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.recorded_rows import RecordedRows
@@ -132,8 +133,11 @@ def resumed_data_session(
     signals: SignalHandler,
     *,
     more: Path | None = None,
+    compares_frozen: bool = False,
 ) -> Session:
     """Return a session that continues from its snapshot or from the first row, also with the rows of another file.
+
+    If it `compares_frozen`, the history ends at the snapshot.
 
     Raises:
         BadInput: If all rows were learned from, or those of `more` do not continue them.
@@ -144,7 +148,11 @@ def resumed_data_session(
     if more is not None:
         remarks = append_rows(folder, more)
     run = open_run(folder)
+    if compares_frozen:
+        refuse_without_horde(run)
     source = RecordedRows(run, resumed, takes_snapshots=True)
+    if compares_frozen:
+        freeze(run, resumed.n_rows, resumed.step)
     n_left = source.n_rows_in_all - resumed.n_rows
     if folder.summary.is_file() and source.is_over:
         raise BadInput(f"{folder.path} has learned from {source.learned_rows} of its data set")

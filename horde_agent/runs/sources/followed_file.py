@@ -55,6 +55,7 @@ class FollowedFile:
 
     Attributes:
         fault, blocked_s: As of `Lines`: a file has none, and lines wait in it.
+        has_waited: Whether all lines that were there had been read once.
 
     Raises:
         BadInput: If it is no file, or the place is in no file there.
@@ -72,6 +73,7 @@ class FollowedFile:
         self._start = self._end = self._file.tell()
         self._begins_file = False
         self._follows_loss = False
+        self.has_waited = False
         self.fault: OSError | None = None
         self.blocked_s = 0.0
 
@@ -187,6 +189,7 @@ class FollowedFile:
             self._begin(self._path.open("rb", buffering=0))
             self._follows_loss = True
             return None
+        self.has_waited = True
         self._is_stopped.wait(_POLL_S)
         return b""
 

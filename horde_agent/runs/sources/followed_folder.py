@@ -56,6 +56,11 @@ class FollowedFolder:
                 "are lost: start a new run"
             )
 
+    @property
+    def has_waited(self) -> bool:
+        """Whether all rows that were there had been read once."""
+        return self._files.has_waited
+
     def stop(self) -> None:
         """End the rows; safe in a signal handler."""
         self._files.stop()

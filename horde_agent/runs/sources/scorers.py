@@ -12,9 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from horde_agent.horde import Horde
 from horde_agent.record import Stream
-from horde_agent.runs import held_out, log_nexting
+from horde_agent.runs import frozen, held_out, log_nexting
 from horde_agent.runs.storage.folder import Extent
 from horde_agent.runs.storage.question_table import write_held_out
 from horde_agent.runs.storage.run import Run, has_actions
@@ -87,14 +86,7 @@ class PolicyScorer(RowScorer):
             return
         run = self._run
         rows = held_out.held_out_rows(run.folder.life, self._first_held_out)
-        horde = Horde(
-            run.horde.questions,
-            n_features=run.horde.n_features,
-            n_active=run.horde.n_active,
-            config=run.horde.config,
-            mode="deferred",
-        )
-        horde.restore(run.horde.state())
+        horde = frozen.restored_horde(run, run.horde.state())
         scores = held_out.score(rows, horde, run.interface, run.config.seed)
         if scores:
             write_held_out(run.folder.held_out, scores)
@@ -153,7 +145,13 @@ class ReturnScorer(RowScorer):
         learning_steps: int,  # noqa: ARG002
     ) -> SessionOutcome:
         """Return the outcome with the scores of the predictions by the final weights."""
-        score = log_nexting.score(self._rows, self._run.horde, self._run.interface, self._border)
+        run = self._run
+        score = log_nexting.score(self._rows, run.horde, run.interface, self._border)
+        history = frozen.frozen_snapshot(run.folder)
+        if history is not None:
+            horde = frozen.restored_horde(run, history.state)
+            by_history = log_nexting.score(self._rows, horde, run.interface, self._border)
+            score = score._replace(by_history=by_history)
         return outcome._replace(
             robot={**outcome.robot, "gaps": score.n_gaps},
             score=score,

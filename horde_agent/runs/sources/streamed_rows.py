@@ -34,6 +34,7 @@ from horde_agent.record import Phase, Recorder, Row, Stream, header_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
+from horde_agent.runs.frozen import freeze, frozen_snapshot, refuse_without_horde
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
 from horde_agent.runs.sources.followed_bags import BagPlace, FollowedBags
@@ -200,6 +201,10 @@ class StreamedRows(Source):
     def _beginning(self) -> dict[str, Any]:
         """Return further facts about the place of the first row, in JSON types."""
         return {}
+
+    def end_history(self) -> None:
+        """Store the weights as they are, by which later tests are scored, too."""
+        freeze(self.run, self.n_rows, self.learner.steps)
 
     def take(self, chunk: Chunk, *, is_late: bool = False) -> Row | None:
         """Learn from the transition to a row, given its cells, each of shape (1,).
@@ -480,6 +485,9 @@ class FollowedRows(LineRows):
         resumed: Resumption = NEW,
     ) -> None:
         self._files = lines
+        self._awaits_history = run.config.compare_frozen and frozen_snapshot(run.folder) is None
+        if self._awaits_history:
+            refuse_without_horde(run)
         super().__init__(run, table, lines, resumed)
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
@@ -491,6 +499,13 @@ class FollowedRows(LineRows):
             self._parser.restore(resumed.source["parser"])
         self.n_rows = resumed.n_rows
         return Recorder.resume(life, resumed.n_rows, is_redone=True)
+
+    def _take_line(self, line: Line) -> None:
+        """Learn from a line; the history ends before the first one that was waited for."""
+        if self._awaits_history and self._files.has_waited and self.n_rows:
+            self._awaits_history = False
+            self.end_history()
+        super()._take_line(line)
 
     def _state(self) -> dict[str, Any]:
         place = self._files.place(is_behind=self._is_ended)
@@ -509,10 +524,12 @@ class ResumedStream(NamedTuple):
 
     Attributes:
         predictions, predict: As in the settings.
+        compares_frozen: Whether the history ends here, with whose weights the tests are scored, too.
     """
 
     predictions: str | None
     predict: str | None
+    compares_frozen: bool = False
 
 
 def stream_table(columns: Path | None, where: str = _STANDARD_INPUT) -> Table:
@@ -549,6 +566,9 @@ def resumed_piped_session(
     continued = continued_run(folder, config, _STANDARD_INPUT)
     run = continued.run
     source = LineRows(run, continued.table, LineReader(_standard_input()), continued.resumed)
+    if command.compares_frozen:
+        refuse_without_horde(run)
+        source.end_history()
     for note in (*continued.resumed.notes, f"resumed at row {source.recorder.n_rows:,}"):
         console.print(note, highlight=False, soft_wrap=True)
     run.end_live_page()

@@ -104,6 +104,7 @@ class RunFolder:
         self.traces = path / "traces.csv"
         self.held_out = path / "held_out.csv"
         self.surprise = path / "surprise.json"  # of a run with --surprise
+        self.frozen_scores = path / "frozen.csv"
         self.tables = (
             self.details,
             self.questions,
@@ -115,6 +116,7 @@ class RunFolder:
         self.sums = path / "sums.sha256"
         self.report = path / "report.html"
         self.checkpoint = path / "checkpoint"
+        self.frozen = path / "frozen"  # weights at the end of a history
         self.shards = path / "shards"
         self.events = EventLog(self.log / "events.jsonl")
         self.exported = path / "export"
@@ -369,7 +371,7 @@ class RunFolder:
     def missing_tables(self) -> list[Path]:
         """Return the missing tables: all if there is no summary, which is written last, or it has further steps."""
         if not self.summary.is_file() or self.has_gone_on():
-            return [*self.tables, self.surprise]
+            return self._all_tables
         if not self.questions.is_file():
             return [self.questions]
         if not self.learning_curve.is_file():
@@ -377,6 +379,14 @@ class RunFolder:
         if not self.surprise.is_file() and self.settings().get("surprise") is not None:
             return [self.surprise]
         return []
+
+    @property
+    def _all_tables(self) -> list[Path]:
+        """The tables, with those that only some runs have."""
+        tables = [*self.tables, self.surprise]
+        if self.frozen.is_dir():
+            tables.append(self.frozen_scores)
+        return tables
 
     def sync_excursions(self) -> None:
         """Sync the written excursions to disk."""
@@ -393,7 +403,7 @@ class RunFolder:
         sums = self.digests()
         sums |= {name: digest for name, digest in self.sealed().digests.items() if name in sums}
         if tables:
-            files = [*self.tables, self.held_out, self.surprise]
+            files = [*self.tables, self.held_out, self.surprise, self.frozen_scores]
             sums |= {file.name: _digest(file) for file in files if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 

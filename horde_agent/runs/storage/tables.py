@@ -21,7 +21,7 @@ from horde_agent.policies import Behaviour
 from horde_agent.processes import own_version
 from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
-from horde_agent.runs import log_nexting
+from horde_agent.runs import frozen, log_nexting
 from horde_agent.runs.exit_reason import ExitReason
 from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
@@ -197,6 +197,10 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
         folder.questions: lambda path: write_questions(path, horde.questions, interface, lines),
         folder.learning_curve: lambda path: write_csv(path, CURVE_COLUMNS, curve),
     }
+    pairs = frozen.scores_of_tests(run, errors.table, student.horizon)
+    if pairs is not None:
+        frozen_lines = frozen.lines_of(pairs, horde.questions, interface)
+        tables[folder.frozen_scores] = lambda path: frozen.write_frozen(path, frozen_lines)
     followed = [course for course in tested if not course.policy.is_behaviour]
     stream = None
     if followed:
@@ -251,6 +255,10 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
         run.folder.learning_curve: lambda path: write_csv(path, CURVE_COLUMNS, []),
         run.folder.traces: lambda path: write_csv(path, TRACE_COLUMNS, shown),
     }
+    if score.by_history is not None:
+        pairs = frozen.held_out_scores(score, score.by_history)
+        frozen_lines = frozen.lines_of(pairs, horde.questions, run.interface)
+        tables[run.folder.frozen_scores] = lambda path: frozen.write_frozen(path, frozen_lines)
     better = share_better(score.nmsre, score.nmsre_of_mean, sound)
     details = {
         "notes": [_how_a_log_is_scored(passes, score, of_mean, better), *run.notes],

@@ -22,6 +22,7 @@ from horde_agent.record.segments import (
 )
 from horde_agent.refusals import one_line
 from horde_agent.runs.config import read_config, refuse_no_run
+from horde_agent.runs.frozen import read_frozen
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
@@ -88,6 +89,7 @@ def _read_texts(run: Examination) -> None:
         folder.details: (read_json, "values"),
         folder.questions: (read_questions, "lines"),
         folder.held_out: (read_held_out, "lines"),
+        folder.frozen_scores: (read_frozen, "lines"),
         folder.learning_curve: (read_lines, "lines"),
         folder.mspbe_curve: (read_lines, "lines"),
         folder.traces: (read_lines, "lines"),
@@ -176,7 +178,7 @@ def _read_snapshots(run: Examination) -> None:
     """Check the snapshots of the run and of its shards; rename damaged ones and remove unfinished ones."""
     folder = run.folder
     of_shards = sorted(shard for shard in folder.shards.glob("*/shard-*") if shard.is_dir())
-    for place in (folder.checkpoint, *of_shards):
+    for place in (folder.checkpoint, folder.frozen, *of_shards):
         for path in snapshots.unfinished(place):
             snapshots.remove_unfinished(path)
             run.repaired(path, "it was not finished, and was removed")
