@@ -134,10 +134,10 @@ class LearnConfig:
             recorded action probabilities; or, with --columns, any table, as --data.
         data: Table of observations and actions to learn from, off-policy if their probabilities are
             known: a Parquet, Feather, CSV, JSON-lines or npz file, a folder of Parquet files, a robot's
-            bag, or a folder of bags, described by --columns; or the folder of a LeRobot data set, the name of
-            a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log. `-`, for which
-            `horde learn -` stands: rows from standard input, CSV below a header or a JSON object
-            per line, learned from as they come.
+            bag, or a folder of bags, described by --columns; or the folder of a LeRobot data set, the
+            name of a Minari data set, NAMESPACE/NAME-v0, or the folder of a run, as --log. The name `-`
+            means rows from standard input, as `horde learn -`: CSV below a header or a JSON object per
+            line, learned from as they come.
         minari: Name of a Minari data set, as --data.
         columns: TOML file that maps the columns of --data or --log to channels; `horde columns
             FILE` writes one.
