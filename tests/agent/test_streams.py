@@ -987,7 +987,8 @@ def test_a_file_that_is_cut_is_read_from_its_beginning(folder: Folder) -> None:
         while not recorded.exists() or len(read(recorded)) < 19:
             time.sleep(0.02)
         Path("log.csv").write_text("\n".join([header, *lines[25:30]]) + "\n")
-        time.sleep(0.5)
+        while len(read(recorded)) < 24:
+            time.sleep(0.02)
         append("\n".join(lines[30:]) + "\n")
 
     follow(folder, f"{FOLLOW} --out run", 34, write)
