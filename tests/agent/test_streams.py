@@ -29,13 +29,13 @@ from horde_agent.formats.tables import Table
 from horde_agent.life.learner import predict_along
 from horde_agent.record import Flag, read
 from horde_agent.refusals import BadInput
-from horde_agent.runs.frozen import read_frozen
 from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import line_reader
 from horde_agent.runs.sources.followed_file import FollowedFile
 from horde_agent.runs.sources.followed_folder import FollowedFolder
 from horde_agent.runs.sources.line_reader import LineReader
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import read_questions
 from horde_agent.runs.storage.resume import open_trained
 from horde_agent.runs.storage.run import HeaderEnv
@@ -326,11 +326,11 @@ def test_an_object_of_other_columns_is_no_row_that_lacks_its_readings(
     """Of 20 rows in the middle, none is learned from; with one column of two they are rows that lack a reading."""
     folder.describe("period_s = 0.1\n" + COLUMNS[COLUMNS.index("[[channel]]") :])
     lines = [json.dumps({"x": 0.5, "y": t / 60}) for t in range(60)]
-    others = [json.dumps({"u": 0.5, "v": t / 60}) for t in range(20)]
+    strange_lines = [json.dumps({"u": 0.5, "v": t / 60}) for t in range(20)]
     halves = [json.dumps({"x": 0.5, "v": t / 60}) for t in range(20)]
     words = f"{LEARN} --questions nexting"
 
-    assert folder.run(f"{words} --out others", [*lines[:20], *others, *lines[40:]]) == 0
+    assert folder.run(f"{words} --out others", [*lines[:20], *strange_lines, *lines[40:]]) == 0
     assert "the object has no column 'x'; there are u, v" in capfd.readouterr().err
     assert folder.run(f"{words} --out halves", [*lines[:20], *halves, *lines[40:]]) == 0
 
@@ -1183,8 +1183,8 @@ def changing(n_before: int, n: int) -> list[str]:
     rng = np.random.default_rng(1)
     table = rows(n)
     table["y"] = rng.integers(0, 2, n).astype(float)
-    before = np.append(0.0, table["y"][:-1])
-    table["x"] = np.where(np.arange(n) < n_before, 1.0 - before, before)
+    previous_y = np.append(0.0, table["y"][:-1])
+    table["x"] = np.where(np.arange(n) < n_before, 1.0 - previous_y, previous_y)
     return csv_lines(table)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from horde_agent.html import element, section, table
-from horde_agent.runs.frozen import FrozenScore
+from horde_agent.runs.storage.frozen import FrozenScore
 from horde_agent.scoring.nmsre import nmsre_text
 
 EXPLANATION = (

@@ -22,12 +22,12 @@ from horde_agent.life.counts import duration
 from horde_agent.record import A_DAY, Stream, read
 from horde_agent.refusals import BadInput, one_line
 from horde_agent.runs.config import read_settings, refuse_no_run, time_name
-from horde_agent.runs.frozen import read_frozen
 from horde_agent.runs.reporting.frozen import frozen_section
 from horde_agent.runs.reporting.held_out import held_out_section
 from horde_agent.runs.sources.relearn import relearn_tables
 from horde_agent.runs.storage.files import read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import QuestionLine, read_held_out, read_questions
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text

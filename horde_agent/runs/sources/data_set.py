@@ -25,12 +25,12 @@ from horde_agent.record.kinds import COLUMNS
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
-from horde_agent.runs.frozen import freeze, refuse_without_horde
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.frozen import freeze, refuse_without_horde
 from horde_agent.runs.storage.resume import refuse_other_body, resumption
 from horde_agent.runs.storage.run import (
     HeaderEnv,

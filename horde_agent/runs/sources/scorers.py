@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from horde_agent.record import Stream
-from horde_agent.runs import frozen, held_out, log_nexting
+from horde_agent.runs import held_out, log_nexting
+from horde_agent.runs.storage import frozen
 from horde_agent.runs.storage.folder import Extent
 from horde_agent.runs.storage.question_table import write_held_out
 from horde_agent.runs.storage.run import Run, has_actions

@@ -34,7 +34,6 @@ from horde_agent.record import Phase, Recorder, Row, Stream, header_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
-from horde_agent.runs.frozen import freeze, frozen_snapshot, refuse_without_horde
 from horde_agent.runs.session import Session, Source
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
 from horde_agent.runs.sources.followed_bags import BagPlace, FollowedBags
@@ -45,6 +44,7 @@ from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.recorded_rows import take_counted
 from horde_agent.runs.storage.event_log import STREAMED
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.frozen import freeze, frozen_snapshot, refuse_without_horde
 from horde_agent.runs.storage.one_place import began_event
 from horde_agent.runs.storage.resume import NEW, TESTS, Resumption, resumption
 from horde_agent.runs.storage.row_learner import RowLearner

@@ -21,8 +21,9 @@ from horde_agent.policies import Behaviour
 from horde_agent.processes import own_version
 from horde_agent.questions import variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
-from horde_agent.runs import frozen, log_nexting
+from horde_agent.runs import log_nexting
 from horde_agent.runs.exit_reason import ExitReason
+from horde_agent.runs.storage import frozen
 from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import write_questions

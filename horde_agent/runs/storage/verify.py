@@ -22,11 +22,11 @@ from horde_agent.record.segments import (
 )
 from horde_agent.refusals import one_line
 from horde_agent.runs.config import read_config, refuse_no_run
-from horde_agent.runs.frozen import read_frozen
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
 from horde_agent.runs.storage.files import read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
+from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import read_held_out, read_questions
 from horde_agent.runs.storage.repair import (
     correct_events,
