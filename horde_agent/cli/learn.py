@@ -20,6 +20,7 @@ from horde_agent.cluster import ShardLost
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
+from horde_agent.life.arranging import ArrangedBody, ChannelChanges
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.counts import UnfitResult
@@ -260,7 +261,16 @@ def _resuming(
         requested = RequestedChanges(
             add=command.add, remove=command.remove, learns=command.learn_from_record
         )
-    return _robot(config, folder, console, signals, resumed, requested)
+    header = header_of(folder.life)
+    if command.channels is None and not header.get("arranged"):
+        return _robot(config, folder, console, signals, resumed, requested)
+    changes = ChannelChanges()
+    if command.channels is not None:
+        changes = ChannelChanges.of(command.channels)
+    if config.shards is not None or config.robots > 1:
+        raise BadInput(f"--channels {command.channels}: it is for one robot and one Horde; omit it")
+    arrange = partial(ArrangedBody, recorded=header, changes=changes)
+    return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
 
 
 def _robot(
@@ -270,10 +280,17 @@ def _robot(
     signals: SignalHandler,
     resumed: Resumption = NEW,
     requested: RequestedChanges | None = None,
+    *,
+    arrange: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
 ) -> Session:
-    """Return a session of one robot or several, with warnings about its update rules."""
+    """Return a session of one robot or several, with warnings about its update rules.
+
+    `arrange` makes a body whose sensors changed one with the channels of its record.
+    """
     with ExitStack() as undo:
         envs = [make_env(config) for _ in range(config.robots)]
+        if arrange is not None:
+            envs = [arrange(env) for env in envs]
         for env in envs:
             undo.callback(env.close)
         # To report errors of the port before compiling, which delays commands

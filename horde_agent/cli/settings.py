@@ -133,6 +133,8 @@ class ResumeConfig:
         add: TOML file of further questions, added at the step where the run stopped.
         remove: Shell pattern of the names of questions to remove at that step.
         learn_from_record: Train the further questions on the recording first.
+        channels: Sensors that the body has or lacks now, `new:NAME,lost:NAME`. A new one is recorded, and
+            questions of --add may name it; a lost one is missing. All weights stay.
         port: Port of the robot, if it has another one than before, or this is another robot of its kind.
         on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
@@ -156,6 +158,9 @@ class ResumeConfig:
         str | None, tyro.conf.arg(metavar="PATTERN", help_behavior_hint="(default: none)")
     ] = None
     learn_from_record: bool = False
+    channels: Annotated[
+        str | None, tyro.conf.arg(metavar="CHANGES", help_behavior_hint="(default: as before)")
+    ] = None
     port: Annotated[
         str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: as before)")
     ] = None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.record.dtype import CLOCK_FIELDS, Flag, Phase, Row, row_dtype
-from horde_agent.record.rows import FORMAT, Stream, read_in_parts
+from horde_agent.record.rows import FORMAT, Stream, read_in_parts, with_channels
 from horde_agent.record.segments import (
     CRC_BYTES,
     KEYS_OF_FILE,
@@ -119,17 +119,22 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._is_open = True
+        self._is_changed = False  # the body, since the last file
         if path is not None:
             self._begin_part()
 
     @classmethod
-    def resume(cls, path: Path, after: int, *, is_redone: bool) -> Recorder:
+    def resume(
+        cls, path: Path, after: int, *, is_redone: bool, body: dict[str, Any] | None = None
+    ) -> Recorder:
         """Return a recorder that continues a recording after `after` known rows; files change in `open_last` only.
 
         If the rows after these are redone, in a simulation, they are only compared, and from the
         first row that differs (`differs_at`) on, rows are replaced. A last row with phase END, and
         all rows from the first damaged one on, are redone without a comparison. If they are not
         redone, damaged rows stay in the file; the next row is a gap.
+
+        If the body has changed, `body` is what the header says of it now: rows go on in a new file.
 
         Raises:
             FileNotFoundError: If there is no recording.
@@ -157,6 +162,11 @@ class Recorder:
             n_known = n_rows
             ahead = later_rows[:0]
         header = {name: value for name, value in last.header.items() if name not in KEYS_OF_FILE}
+        is_changed = body is not None and any(header.get(key) != body[key] for key in body)
+        if body is not None:
+            header |= body
+            later_rows = with_channels(later_rows, len(body["channels"]))
+            ahead = ahead[:0]
         recorder = cls(later_rows["observation"].shape[1], header=header)
         if recorder._dtype != later_rows.dtype:
             raise ValueError(
@@ -165,6 +175,7 @@ class Recorder:
         recorder._path = path
         recorder._n_written = n_written
         recorder._is_open = False
+        recorder._is_changed = is_changed
         recorder.n_rows = n_known
         recorder._ahead = ahead
         recorder.since = Stream(later_rows, last.header)
@@ -178,6 +189,8 @@ class Recorder:
         if not self._is_open:
             self._is_open = True
             self._continue_after(self._n_written)
+            if self._is_changed:
+                self._begin_part()
 
     def cut_after(self, n_rows: int) -> None:
         """Remove the rows behind the first `n_rows` of a recording that `resume` continues, and open its last file."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,9 @@ from horde_agent.record.segments import (
 FORMAT = LIFE
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
+
+_OF_BODY = ("dtype", "channels", "ranges", "low", "high", "tile_layout", "lost", "arranged")
+"""Keys of a header that differ if the body's sensors changed."""
 
 OnFault = Callable[[str], None]
 """Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
@@ -119,8 +123,36 @@ def read(
 
 
 def header_of(path: Path) -> dict[str, Any]:
-    """Return what a recording says of itself and of the body, in its oldest file; raise as `read`."""
-    return read_header(started_files(path)[0], FORMAT)
+    """Return what a recording says of itself and of the body; raise as `read`.
+
+    It is that of the oldest file, or of the newest one if the body's sensors changed meanwhile.
+    """
+    files = started_files(path)
+    header = read_header(files[0], FORMAT)
+    return _of_changed_body(files[-1]) or header
+
+
+def _of_changed_body(newest: Path) -> dict[str, Any] | None:
+    """Return the header of the newest file if the body's sensors changed; None if not, or if it cannot be read."""
+    with suppress(ValueError, OSError):
+        header = read_header(newest, FORMAT)
+        if header.get("arranged"):
+            return header
+    return None
+
+
+def with_channels(rows: NDArray[Any], n_inputs: int) -> NDArray[Any]:
+    """Return rows, shape (n_rows,), with further channels behind their own, up to `n_inputs`, without readings."""
+    n_before = rows["observation"].shape[1]
+    if n_before == n_inputs:
+        return rows
+    wider = np.zeros(len(rows), row_dtype(n_inputs, 1 + ("robot" in (rows.dtype.names or ()))))
+    for name in rows.dtype.names or ():
+        if name != "observation":
+            wider[name] = rows[name]
+    wider["observation"][:, :n_before] = rows["observation"]
+    wider["observation"][:, n_before:] = np.nan
+    return wider
 
 
 def read_in_parts(
@@ -147,6 +179,7 @@ def read_in_parts(
     else:
         files, first = newest_files(path, FORMAT, since)
 
+    changed_body = _of_changed_body(files[-1])
     end_of_previous: _EndOfFile | None = None
     expected: int | None = None
     for file in files:
@@ -159,6 +192,9 @@ def read_in_parts(
             on_fault(fault)
         rows, expected = _sound_rows(segment, expected)
         header = segment.header
+        if changed_body is not None:
+            rows = with_channels(rows, len(changed_body["channels"]))
+            header |= {key: changed_body[key] for key in _OF_BODY if key in changed_body}
         end_of_previous = _EndOfFile.of(segment)
         del segment  # free this large file before the next one is read
         yield Stream(rows, header, tuple(faults), file)

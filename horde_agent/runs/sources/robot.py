@@ -136,13 +136,20 @@ class RobotSource(Source):
         check_excursions(folder, resumed)
         try:
             recorded = header_of(folder.life)
-            refuse_other_body(folder, recorded, record_header(self.env, self.run.interface))
+            present = record_header(self.env, self.run.interface)
+            body = None
+            if present.get("arranged"):
+                body = present
+            else:
+                refuse_other_body(folder, recorded, present)
             change_questions(life, self.run.interface, folder, resumed.changes)
             if self._requested is not None:
                 if self._requested.learns:
                     folder.refuse_removed("teach further questions from its whole record")
                 self._checked = check_changes(life, self.run.config.behaviour, self._requested)
-            recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=self._is_redone)
+            recorder = Recorder.resume(
+                folder.life, resumed.n_rows, is_redone=self._is_redone, body=body
+            )
             life.student.errors.table.resume_in(folder.excursions)
         except BadInput:
             raise

@@ -204,8 +204,8 @@ def refuse_other_body(
 ) -> None:
     """Raise BadInput if two headers (`record_header`) have other channels, actions or ranges: weights would not fit."""
     remedy = (
-        "its weights do not fit; start a new run, or learn from its recording: "
-        f"--backend replay --log {folder.path}"
+        "its weights do not fit; name sensors that came or went by --channels, start a new run, or learn from its "
+        f"recording: --backend replay --log {folder.path}"
     )
     channels_before = [channel["name"] for channel in recorded["channels"]]
     channels = [channel["name"] for channel in now["channels"]]

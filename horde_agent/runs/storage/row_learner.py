@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
+
+import numpy as np
 
 from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
@@ -68,6 +72,36 @@ class RowLearner:
         self.counts.restore(inner(state, "counts"))
 
 
+_LATER_READINGS: dict[str, float] = {
+    r"(robot\d+/)?current/observation": math.nan,
+    r"student/counts/_latest": 0.0,
+    r"student/horde/current/stream\d+/observation": math.nan,
+    r"student/streams/stream\d+/held/latest": 0.0,
+    r"student/streams/stream\d+/held/age": 1e9,  # nothing was read yet
+    r"student/streams/stream\d+/held/n_missing": 0.0,
+    r"student/streams/stream\d+/held/is_missing": 1.0,
+    r"student/streams/stream\d+/held/since_step": -1.0,
+}
+"""Arrays of a snapshot with a number per channel, and what a channel has that was added after it."""
+_N_UNREAD = r"life/student/streams/stream\d+/held/_n_unread"
+
+
+def with_further_channels(state: State, n_channels: int) -> State:
+    """Return a snapshot's state for a body with channels behind those that it had then; as it is without any."""
+    n_before = len(state["life/student/counts/_latest"])
+    n_further = n_channels - n_before
+    if not n_further:
+        return state
+    wider = dict(state)
+    for name, array in state.items():
+        if re.fullmatch(_N_UNREAD, name):
+            wider[name] = array + n_further
+        for pattern, value in _LATER_READINGS.items():
+            if array.shape == (n_before,) and re.fullmatch(f"life/{pattern}", name):
+                wider[name] = np.append(array, np.full(n_further, value).astype(array.dtype))
+    return wider
+
+
 def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State) -> None:
     """Restore a learner and its observers from a snapshot.
 
@@ -78,6 +112,7 @@ def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State)
         errors = learner.student.errors
         errors.restore(errors.state())
         return
+    state = with_further_channels(state, len(run.interface.channels))
     sampler.restore(inner(state, "sampler"))
     run.watch.restore(inner(state, "watch"))
     learner.restore(inner(state, "life"))

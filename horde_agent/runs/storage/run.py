@@ -48,8 +48,8 @@ from horde_agent.scoring.surprise import block_steps
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
-# Keys of a data set's header
-_OF_DATA = ("has_actions", "b_known", "b_estimate", "reward_known", "shifts")
+# Keys of a data set's header, and of a body whose sensors changed
+_OF_DATA = ("has_actions", "b_known", "b_estimate", "reward_known", "shifts", "lost", "arranged")
 
 
 @dataclass
