@@ -76,13 +76,15 @@ def test_what_does_not_read_a_new_sensor_keeps_its_bits(
     assert live(monkeypatch, f"resume {run} --steps 700", *order) == 0
     assert same(plain, run)
     rows = read(run / "log/life.rec").rows
-    before = rows["observation"][rows["step"] < 300]
-    assert np.isnan(before[:, 3]).all()
+    first_readings = rows["observation"][rows["step"] < 300]
+    assert np.isnan(first_readings[:, 3]).all()
     expected = read(plain / "log/life.rec").rows["observation"]
     np.testing.assert_array_equal(rows["observation"][:, :3], expected)
-    after = rows[rows["step"] > 301]["observation"]
-    assert not np.isnan(after[:, 3]).any()
-    np.testing.assert_allclose(after[:, 3], np.round(after[:, 0] * 1e4) % 5 / 5, atol=1e-3)
+    later_readings = rows[rows["step"] > 301]["observation"]
+    assert not np.isnan(later_readings[:, 3]).any()
+    np.testing.assert_allclose(
+        later_readings[:, 3], np.round(later_readings[:, 0] * 1e4) % 5 / 5, atol=1e-3
+    )
 
 
 def test_a_lost_sensor_is_one_without_readings(

@@ -60,8 +60,8 @@ def main(one: Program, other: Program) -> None:
         switched = Path(folder) / "switched"
         one.run("learn", *LIFE.split(), "--steps", str(STEPS), "--out", str(alone))
         one.run("learn", *LIFE.split(), "--steps", str(STEPS // 2), "--out", str(switched))
-        (before,) = snapshots.found(switched / "checkpoint")
-        print("one  ", identity_in(before))
+        (snapshot,) = snapshots.found(switched / "checkpoint")
+        print("one  ", identity_in(snapshot))
         other.run("resume", str(switched), "--steps", str(STEPS))
         print("other", identity_in(next(snapshots.found(switched / "checkpoint"))))
         digests = [
