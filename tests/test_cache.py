@@ -6,13 +6,16 @@ container, or for a user without a home directory or write access to the package
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numba
 import pytest
 
+import horde_agent.kernels._jit  # noqa: F401  listens to numba
 from tests import fresh
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="an interpreter compiles nothing")
@@ -166,3 +169,39 @@ def test_two_programs_that_compile_a_kernel_for_other_types_at_once_write_two_fi
     names = [{file.name for file in (tmp_path / name).rglob("*.nbc")} for name in ("one", "two")]
     assert [len(files) for files in names] == [1, 1]
     assert names[0] != names[1]
+
+
+@pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_the_garbage_collector_runs_rarely_while_kernels_compile_and_as_before_afterwards(
+    is_sound: bool,
+) -> None:
+    """Also after a kernel that does not compile; 700 while it compiles would be Python's own number."""
+    noted: list[int] = []
+
+    def stand_in() -> None:
+        """Stand for a function that only compiled code calls."""
+
+    @numba.extending.overload(stand_in)
+    def _() -> Any:
+        noted.append(gc.get_threshold()[0])
+        if is_sound:
+            return lambda: None
+        return lambda: noted  # a list of this test is nothing that compiled code can return
+
+    @numba.njit
+    def calls() -> None:
+        stand_in()
+
+    before = gc.get_threshold()
+    gc.set_threshold(701, 9, 8)
+    try:
+        if is_sound:
+            calls()
+        else:
+            with pytest.raises(numba.TypingError):
+                calls()
+        assert gc.get_threshold() == (701, 9, 8)
+    finally:
+        gc.set_threshold(*before)
+    assert min(noted) > 10_000

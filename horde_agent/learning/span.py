@@ -292,10 +292,14 @@ class SpanEngine:
 
     def _sum_traces(self) -> None:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
+        self._each_group(transition.sum_trace_task)
+
+    def _each_group(self, task: Any) -> None:
+        """Call a task that reads the history of a flush group, for each."""
         packed = self._packed()
-        entry = self._entry_of(transition.sum_trace_task, packed.native)
-        sum_traces = one_at_a_time(transition.sum_traces, self.memory.span.n_threads)
-        sum_traces(packed.general, entry)
+        entry = self._entry_of(task, packed.native)
+        each_group = one_at_a_time(transition.each_group, self.memory.span.n_threads)
+        each_group(packed.general, entry)
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
@@ -335,9 +339,8 @@ class SpanEngine:
         self.catch_up()
         if self._now < 0:
             return
-        of_lanes = self.memory.allocation.zeros(self.layout.n_lanes)
-        of_lanes[self.layout.lane] = rates
-        transition.move_averages(self._packed().native, of_lanes)
+        self.arrays.rates[self.layout.lane] = rates
+        self._each_group(transition.average_task)
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""

@@ -133,7 +133,8 @@ ARRAYS: dict[str, Field] = {
     **dict.fromkeys(("class_bits", "class_scale", "scale"), Field(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Field(SHARED, of_stream=True)),
     **dict.fromkeys(
-        ("overlap", "norm", "table", "precomputed", "n_runs"), Field(SCRATCH, is_saved=False)
+        ("overlap", "norm", "table", "precomputed", "n_runs", "rates"),
+        Field(SCRATCH, is_saved=False),
     ),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Field(SCRATCH, is_saved=False)),
     **dict.fromkeys(("run_ends", "run_time", "run_place"), Field(SCRATCH, is_saved=False)),
@@ -574,6 +575,7 @@ class Allocation:
             "run_time": np.zeros((2, n_times + 2), dtype=np.int64),
             "run_place": np.zeros(n_times + 2, dtype=np.int32),
             "n_runs": np.zeros(2, dtype=np.int64),
+            "rates": self.zeros(self.layout.n_lanes),
             "table": self.zeros(n_threads, (n_times + 2) * n_kinds * _VECTOR),
             "precomputed": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
             "n_active": n_active,

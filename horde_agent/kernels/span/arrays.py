@@ -169,6 +169,8 @@ class SpanArrays(NamedTuple):
     run_place: Places  # (T + 2,): place of each time, from the first flushed time on
     n_runs: Integers  # (2,): rows listed
 
+    rates: Reals  # (L,): by which `average_task` moves the averages
+
     # Scratch of each thread, (threads, ...).
     table: Reals  # (threads, (T + 2) kinds lanes of a vector)
     precomputed: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch

@@ -328,6 +328,15 @@ def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
     return 0
 
 
+def average_task(span: SpanArrays, thread: int, task: int) -> int:
+    """Move the averaged weights of flush group `task` toward theta by the `rates`, for every n_threads-th block."""
+    for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
+        average_all_lanes(span, b, thread)
+        sum_base_average(span, b, span.clock[NOW])
+        write_predictions(span, b)
+    return 0
+
+
 # ---- called from Python -------------------------------------------------------------------------
 
 
@@ -428,8 +437,8 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 
 @kernel
-def sum_traces(span: SpanArrays, entry: Any) -> None:
-    """Sum the traces' products by `sum_trace_task`, after w or S changed; no update is pending."""
+def each_group(span: SpanArrays, entry: Any) -> None:
+    """List the history of each flush group, and call a task with it: `sum_trace_task` or `average_task`."""
     for g in range(span.flushed_at.shape[0]):
         list_history(span, g, span.clock[NOW])
         on_threads(entry, span, span.n_threads, g)
@@ -488,17 +497,6 @@ def predict(
     for b in range(blocks[0], blocks[1]):
         sum_base(span, b, (span.theta, rows[:n], out))
         add_all_pending(span, b, (overlap, out))
-
-
-@kernel
-def move_averages(span: SpanArrays, rates: Reals) -> None:
-    """Move the averaged weights toward theta, by a rate for each lane, shape (L,); no step is queued."""
-    for g in range(span.flushed_at.shape[0]):
-        list_history(span, g, span.clock[NOW])
-        for b in range(span.first_block[g], span.first_block[g + 1]):
-            average_all_lanes(span, b, rates)
-            sum_base_average(span, b, span.clock[NOW])
-            write_predictions(span, b)
 
 
 @kernel

@@ -338,8 +338,8 @@ def write_lanes(
 
 
 @inner_kernel
-def average_lanes(span: SpanArrays, b: int, lane: int, rates: Reals, zero: Any) -> None:
-    """Move lanes' averaged weights toward theta, pending updates included, by their rates, shape (L,).
+def average_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
+    """Move lanes' averaged weights toward theta, pending updates included, by their `rates`.
 
     average += rate (theta - average); see `learning/averages.py`. Runs are listed by `list_history`.
     """
@@ -347,12 +347,12 @@ def average_lanes(span: SpanArrays, b: int, lane: int, rates: Reals, zero: Any) 
     stride = stride_of(span)
     first = CHUNK * start + lane - start
     width = span.start[b + 1] - start
-    rate = load(rates, lane, zero)
+    rate = load(span.rates, lane, zero)
     for r in range(span.clock[N_ROWS]):
         at = row_at(r, first, width, stride)
         mean = load(span.average, at, zero)
         store(span.average, at, multiply_add(rate, load(span.theta, at, zero) - mean, mean))
-    table = span.table[0]
+    table = span.table[thread]
     tabulate_coefficients(span, b, lane, span.clock[NOW], table, zero)
     n = lanes_of(zero)
     for k in range(0, (span.clock[N_PLACES] + 1) * n, n):
