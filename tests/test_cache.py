@@ -193,7 +193,7 @@ def test_the_garbage_collector_runs_rarely_while_kernels_compile_and_as_before_a
     def calls() -> None:
         stand_in()
 
-    before = gc.get_threshold()
+    previous_thresholds = gc.get_threshold()
     gc.set_threshold(701, 9, 8)
     try:
         if is_sound:
@@ -203,5 +203,5 @@ def test_the_garbage_collector_runs_rarely_while_kernels_compile_and_as_before_a
                 calls()
         assert gc.get_threshold() == (701, 9, 8)
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*previous_thresholds)
     assert min(noted) > 10_000
