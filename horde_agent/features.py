@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Features:
-    """Features of a run: the tilings of the layout alone, to which other kinds add.
+    """Features of a run: the tilings of the robot's layout alone, to which other kinds add.
 
     Attributes:
         WRITE: How they are written.
@@ -31,7 +31,7 @@ class Features:
     """
 
     WRITE: ClassVar[str] = "fixed"
-    HELP: ClassVar[str] = "Tilings of the layout alone, `fixed`"
+    HELP: ClassVar[str] = "those of its layout alone, `fixed`"
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -54,6 +54,18 @@ class Features:
 
 
 @dataclass(frozen=True)
+class Chosen(Features):
+    """The tilings of a layout that was chosen by the errors of predictions; of the layout without such a one."""
+
+    WRITE = "chosen"
+    HELP = "Tilings of the robot's chosen layout, `chosen`, if it has one (the Critterbot has)"
+
+    def added_to(self, interface: Interface, seed: int) -> Interface:  # noqa: ARG002
+        """Return the interface with the chosen layout."""
+        return interface.with_chosen_layout()
+
+
+@dataclass(frozen=True)
 class Pairs(Features):
     """Further tilings over n random pairs of channels.
 
@@ -63,7 +75,7 @@ class Pairs(Features):
     """
 
     WRITE = "pairs:N with a number of tilings from 1 on"
-    HELP = "with `pairs:N` N more over random pairs of channels (docs/questions.md)"
+    HELP = "with `pairs:N` those of `fixed` and N over random pairs of channels (docs/questions.md)"
 
     n: int
     seed: int | None
@@ -109,7 +121,7 @@ class Tilings(Features):
     """
 
     WRITE = "FILE.toml with [[tiling]] tables"
-    HELP = "with FILE.toml those of a file more, such as `horde features` prints"
+    HELP = "with FILE.toml those of `fixed` and of a file, such as `horde features` prints"
 
     tables: Sequence[dict[str, Any]]
 
@@ -140,14 +152,14 @@ class Tilings(Features):
 
 @dataclass(frozen=True)
 class Unknown(Features):
-    """A tile more in each tiling of the layout, for states in which a reading is missing."""
+    """A tile more in each tiling of the chosen layout, for states in which a reading is missing."""
 
     WRITE = "unknown"
-    HELP = "with `unknown` a tile more in each tiling, for missing readings"
+    HELP = "with `unknown` those of `chosen` and a tile more in each, for missing readings"
 
     def added_to(self, interface: Interface, seed: int) -> Interface:  # noqa: ARG002
         """Return the interface with these tiles."""
-        return interface.with_unknown()
+        return interface.with_chosen_layout().with_unknown()
 
     def sentence(self, interface: Interface) -> str:  # noqa: ARG002
         """Return what the tiles are for."""
@@ -190,15 +202,15 @@ def _checked(content: dict[str, Any], where: str) -> list[dict[str, Any]]:
     return list(tables)
 
 
-KINDS = (Features, Pairs, Tilings, Unknown)
+KINDS = (Chosen, Features, Pairs, Tilings, Unknown)
 METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 HELP = f"{', or '.join(kind.HELP for kind in KINDS)}."
 
 
 def features_of(text: str | None) -> Features:
-    """Return the features of a setting, those of the layout alone if it is not set; raise BadInput at another text."""
+    """Return the features of a setting, `Chosen` if it is not set; raise BadInput at another text."""
     for kind in KINDS:
-        features = kind.parse(text or Features.WRITE)
+        features = kind.parse(text or Chosen.WRITE)
         if features is not None:
             return features
     raise BadInput(f"--features {text!r}: write {', or '.join(kind.WRITE for kind in KINDS)}")
@@ -206,4 +218,4 @@ def features_of(text: str | None) -> Features:
 
 def shown(text: str | None) -> str:
     """Return the text of features for a sentence, shortened: the tables of a file make it thousands of letters long."""
-    return textwrap.shorten(text or Features.WRITE, width=60, placeholder=" ...")
+    return textwrap.shorten(text or Chosen.WRITE, width=60, placeholder=" ...")

@@ -526,7 +526,12 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         channels = [
             {**channel._asdict(), "sensor": channel.is_sensor} for channel in interface.channels
         ]
-        self.metadata = {**env.metadata, "channels": [*channels, *appended], "tile_layout": None}
+        self.metadata = {
+            **env.metadata,
+            "channels": [*channels, *appended],
+            "tile_layout": None,
+            "chosen_layout": None,
+        }
 
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""

@@ -108,9 +108,10 @@ class RobotSpec:
             It has the volts at which the lowest battery is low, urgent and full enough (`low_v`,
             `urgent_v`, `full_v`), and those of the bus at a dock (`dock_v`), if a voltage shows it.
         tile_layout: Text of the robot's tile layout.
+        chosen_layout: Text of a layout that was chosen by the errors of predictions; "" without one.
     """
 
-    def __init__(self, table: dict[str, Any], tile_layout: str) -> None:
+    def __init__(self, table: dict[str, Any], tile_layout: str, chosen_layout: str = "") -> None:
         self.name: str = table["name"]
         self.period_s = float(table["period_s"])
         self.packet_period_s = float(table["packet_period_s"])
@@ -123,6 +124,7 @@ class RobotSpec:
         self.axes = np.flatnonzero(self.largest_request)
         self.requests = np.array([a.request for a in self.actions])
         self.tile_layout = tile_layout
+        self.chosen_layout = chosen_layout
         self._groups = {group["name"]: group for group in table["group"]}
         self._index = {channel.name: i for i, channel in enumerate(self.channels)}
         self.is_mean = np.array([channel.aggregate == "mean2" for channel in self.channels])
@@ -297,12 +299,19 @@ def parsed_toml(text: str) -> dict[str, Any]:
 def spec_of(name: str) -> RobotSpec:
     """Return the robot that `assets/NAME.toml` and `assets/layouts/NAME.toml` describe.
 
+    `assets/layouts/NAME_chosen.toml` is its chosen layout, if it has one.
+
     Raises:
         ValueError: If there is no such robot.
     """
     check_known(name)
     table = tomllib.loads(asset(f"{name}.toml").read_text(encoding="utf-8"))
-    return RobotSpec(table, asset(f"layouts/{name}.toml").read_text(encoding="utf-8"))
+    path = asset(f"layouts/{name}.toml")
+    chosen = path.with_name(f"{name}_chosen.toml")
+    chosen_layout = ""
+    if chosen.exists():
+        chosen_layout = chosen.read_text(encoding="utf-8")
+    return RobotSpec(table, path.read_text(encoding="utf-8"), chosen_layout)
 
 
 def check_known(name: str) -> None:

@@ -167,7 +167,7 @@ def picture(spec: RobotSpec, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -> dict[str, Any]:
-    """Return an environment's metadata: its channels, actions, period (s), tile layout and render modes."""
+    """Return an environment's metadata: its channels, actions, period (s), tile layouts and render modes."""
     if action_type == "discrete":
         actions = [action.name for action in spec.actions]
     else:
@@ -189,6 +189,7 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
         "actions": actions,
         "period_s": spec.period_s,
         "tile_layout": spec.tile_layout,
+        "chosen_layout": spec.chosen_layout,
     }
 
 

@@ -73,7 +73,7 @@ class ReproduceConfig:
             lamp moves), `policies` (1,000 and 10,000 Gibbs policies), `loop` (predictions fed back
             as features), or `all` of these; `league` (every update rule on the 795 questions), the
             learning curves of `efficiency` (error against robot time, with and without offsets,
-            averages, rarity and pairs, beside baselines and the floor), `exam` (what curious
+            averages, rarity and the chosen layout, beside baselines and the floor), `exam` (what curious
             behaviours learn in an exam that they cannot choose), the small problems
             of `tdrc`, `collision` and `rooms`, `nexting` (2,160 predictions at four time
             scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by traces

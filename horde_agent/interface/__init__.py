@@ -117,6 +117,7 @@ class Interface:
         scaler: Scaling of the observation to [0, 1].
         feedback: The predictions that are fed back as features, if any.
         pairs: The two channels of each tiling of `with_pairs`, by name.
+        chosen_coder: Coder of the chosen layout (`with_chosen_layout`); None without one.
         flatten: Turns the environment's discrete observations into flat arrays of these channels;
             None if they are flat arrays.
 
@@ -134,14 +135,15 @@ class Interface:
     feedback: Feedback | None = None
     flatten: TabularNumbers | None = None
     pairs: tuple[tuple[str, str], ...] = ()
+    chosen_coder: TileCoder | None = None
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
         """Read the interface from an environment's spaces and metadata.
 
-        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s"
-        and "tile_layout". The defaults are obs_0.., action_0.., 1 s, and a layout made from the
-        space. A channel's "range", [low, high] in its unit, is stored with a recording and must be
+        `metadata` may have "channels" (list of {name, group, unit, sensor}), "actions", "period_s",
+        "tile_layout" and "chosen_layout". The defaults are obs_0.., action_0.., 1 s, a layout made
+        from the space, and none. A channel's "range", [low, high] in its unit, is stored with a recording and must be
         the same to resume it; its "step" is the quantisation step of the observation, which
         determines the nearly constant returns; "hold_s" is as in `ChannelInfo`. A wrapper that changes
         the observation may set its own `metadata`. Frames stacked by `FrameStackObservation` are
@@ -167,6 +169,11 @@ class Interface:
             coder = TileCoder.default(len(channels))
         else:
             coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels], ages)
+        chosen_coder = None
+        chosen_layout = metadata.get("chosen_layout")
+        if chosen_layout:
+            described = [channel._asdict() for channel in channels]
+            chosen_coder = TileCoder.from_layout(chosen_layout, described, ages)
         actions = _actions(metadata.get("actions"), env, int(discrete.n))
         scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))
         return cls(
@@ -176,6 +183,7 @@ class Interface:
             coder=coder,
             scaler=scaler,
             flatten=flatten,
+            chosen_coder=chosen_coder,
         )
 
     def __repr__(self) -> str:
@@ -220,6 +228,23 @@ class Interface:
         is_read = np.isin(np.arange(len(self.channels)), tilings.channel[tilings.intervals > 1])
         is_constant = self.scaler.low == self.scaler.high
         return tuple(np.array(self.names, dtype=object)[is_read & ~is_constant])
+
+    def with_chosen_layout(self) -> Interface:
+        """Return an interface with the robot's chosen layout in place of its layout; this one without such a layout.
+
+        A chosen layout has features that the errors of a Horde's predictions chose, as `horde
+        features` does. The Critterbot has one.
+
+        Raises:
+            ValueError: If pairs, or predictions fed back, were added already.
+        """
+        if self.chosen_coder is None:
+            return self
+        if self.feedback is not None or self.pairs:
+            raise ValueError(
+                "this interface has pairs or feedback already; choose the layout first"
+            )
+        return replace(self, coder=self.chosen_coder)
 
     def with_pairs(self, n: int, seed: int = 0) -> Interface:
         """Return an interface with `n` further tilings, each over two random channels.

@@ -166,7 +166,7 @@ class LearnConfig:
             read; 0 for none.
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
-        features: Features besides those of the layout, as in `horde_agent.features`.
+        features: Its tilings, as in `horde_agent.features`.
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
             size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
@@ -239,9 +239,9 @@ class LearnConfig:
         bool | None,
         _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
-    features: Annotated[str | None, _shown(features.METAVAR, "(default: fixed)", features.HELP)] = (
-        None
-    )
+    features: Annotated[
+        str | None, _shown(features.METAVAR, "(default: chosen)", features.HELP)
+    ] = None
     paper: bool = False
     secondary_ratio: Annotated[
         float | None, _shown("FLOAT", "(default: the rule's, 0.001 for gtd)")
@@ -354,10 +354,10 @@ def resolve(config: LearnConfig) -> LearnConfig:
     steps = config.steps
     if steps is None and config.backend not in RECORDED:
         steps = DEFAULT_STEPS
-    config = replace(
-        config,
-        features=features_of(config.features).resolved(config.seed),
-    )
+    chosen_features = config.features
+    if chosen_features is None and config.paper:
+        chosen_features = Features.WRITE
+    config = replace(config, features=features_of(chosen_features).resolved(config.seed))
     with _naming_flags():
         excursion_config(config)
     config = _with_learner(config)
@@ -826,7 +826,7 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
         config.paper and bool(config.rarity),
         "--paper learns without rarity, and --rarity is on: omit one of them",
     )
-    has_others = features_of(config.features) != Features()
+    has_others = config.features is not None and features_of(config.features) != Features()
     yield (
         config.paper and has_others,
         "--paper learns from the tilings of the layout alone, and --features "

@@ -28,7 +28,7 @@ FORKS.set_forkserver_preload(
 )
 SAME = ("learning_curve.csv", "questions.csv", "mspbe_curve.csv", "traces.csv")
 LOGS = "log/*.rec"
-ROWS = 20_000  # bytes of a record: more than its header, which has no rows
+ROWS = 60_000  # bytes of a record: more than its header, which has no rows
 
 
 def is_alive(pid: int) -> bool:

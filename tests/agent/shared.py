@@ -34,9 +34,15 @@ def robot_interface() -> Interface:
     """Return the Critterbot's interface without making an environment."""
     spec = critterbot()
     channels = tuple(ChannelInfo(c.name, c.group, c.unit, c.is_sensor) for c in spec.channels)
-    coder = TileCoder.from_layout(spec.tile_layout, [c._asdict() for c in channels])
-    scaler = Scaler(np.zeros(len(channels)), np.ones(len(channels)))
-    return Interface(channels, tuple(a.name for a in spec.actions), spec.period_s, coder, scaler)
+    described = [c._asdict() for c in channels]
+    return Interface(
+        channels,
+        actions=tuple(a.name for a in spec.actions),
+        period_s=spec.period_s,
+        coder=TileCoder.from_layout(spec.tile_layout, described),
+        scaler=Scaler(np.zeros(len(channels)), np.ones(len(channels))),
+        chosen_coder=TileCoder.from_layout(spec.chosen_layout, described),
+    )
 
 
 class Setup(NamedTuple):

@@ -15,7 +15,7 @@ from horde_agent.interface import ChannelInfo, Scaler
 from horde_agent.kernels.cells import sum_by_cell
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.run import open_run
+from horde_agent.runs.storage.run import HeaderEnv, open_run
 from horde_agent.scoring import pair_errors
 from horde_agent.scoring.pair_errors import FEWEST_IN_CELL, PairErrors
 from horde_agent.tiles import TileCoder
@@ -24,7 +24,6 @@ from tests.agent.shared import robot_interface
 from tests.oracles.cells import share_explained, sums_by_cell
 
 NAMES = ("a", "b", "c", "d")
-PAIRS = Path(__file__).resolve().parents[2] / "assets" / "features" / "critterbot.toml"
 
 
 def four_channels() -> Interface:
@@ -206,15 +205,60 @@ def test_a_run_has_its_tilings_in_its_settings_and_depends_on_no_file(tmp_path: 
     assert "1 kinds of tilings were added from a file: over obs_0 and obs_2." in report
 
 
-def test_the_chosen_pairs_of_the_critterbot_are_150_more_tilings() -> None:
+def test_the_critterbots_chosen_layout_is_half_of_the_papers_and_150_pairs() -> None:
+    """393 active tiles: half of 457 would be 228, and 230 are left of kinds with one tiling; 150 pairs; the bias."""
     interface = robot_interface()
-    features = features_of(str(PAIRS))
-    coder = features.added_to(interface, 0).coder
-    assert (coder.n_features, coder.n_active) == (6065 + 150 * 64, 457 + 150)
-    pairs = re.findall(r'^channels = \["(\w+)", "(\w+)"\]$', coder.layout, re.MULTILINE)
-    assert len(set(pairs)) == 150
-    resolved = features_of(features.resolved(seed=3))
-    assert resolved.added_to(interface, 0).coder.layout == coder.layout
+    coder = interface.with_chosen_layout().coder
+    assert (coder.n_features, coder.n_active) == (13_193, 393)
+    pairs = set(re.findall(r'^channels = \["(\w+)", "(\w+)"\]$', coder.layout, re.MULTILINE))
+    assert len(pairs) == 150
+    assert interface.coder.n_features == 6065
+    features = features_of(None)
+    assert features.added_to(interface, 0).coder.layout == coder.layout
+
+
+def test_a_chosen_layout_is_chosen_before_tilings_are_added() -> None:
+    with pytest.raises(ValueError, match="choose the layout first"):
+        robot_interface().with_pairs(3).with_chosen_layout()
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("", (13_193, 393)),
+        ("--paper", (6065, 457)),
+        ("--features fixed", (6065, 457)),
+        ("--features unknown", (13_193 + 392, 393)),
+        ("--robot create2", None),
+    ],
+)
+def test_a_life_learns_from_the_chosen_layout_of_its_robot_unless_settings_name_others(
+    tmp_path: Path, words: str, size: tuple[int, int] | None
+) -> None:
+    """A robot without a chosen layout has its layout."""
+    folder = tmp_path / "run"
+    assert (
+        horde(f"learn --physics planar --steps 30 --questions nexting {words} --out {folder}") == 0
+    )
+    interface = open_run(RunFolder(folder)).interface
+    summary = summary_of(folder)
+    if size is None:
+        header = RunFolder(folder).extent().header
+        channels = [channel._asdict() for channel in interface.channels]
+        coder = TileCoder.from_layout(header["tile_layout"], channels)
+        size = (coder.n_features, coder.n_active)
+    assert (interface.coder.n_features, interface.coder.n_active) == size
+    assert (summary["n_features"], summary["n_active"]) == size
+
+
+def test_a_recording_older_than_chosen_layouts_has_its_layout(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = "learn --physics planar --steps 30 --questions nexting --features fixed"
+    assert horde(f"{words} --out {folder}") == 0
+    header = dict(RunFolder(folder).extent().header)
+    del header["chosen_layout"]
+    interface = Interface.of(HeaderEnv(header))
+    assert interface.with_chosen_layout().coder.n_features == 6065
 
 
 @pytest.mark.parametrize(

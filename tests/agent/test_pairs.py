@@ -232,10 +232,10 @@ def test_pairs_that_cannot_be_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"features": "pairs"}, "--features 'pairs': write fixed, or pairs:N"),
-        ({"features": "pairs:0"}, "--features 'pairs:0': write fixed, or pairs:N"),
-        ({"features": "pairs:1.5"}, "--features 'pairs:1.5': write fixed, or pairs:N"),
-        ({"features": "pairs:9,seed=x"}, "write fixed, or pairs:N"),
+        ({"features": "pairs"}, "--features 'pairs': write chosen, or fixed, or pairs:N"),
+        ({"features": "pairs:0"}, "--features 'pairs:0': write chosen, or fixed, or pairs:N"),
+        ({"features": "pairs:1.5"}, "--features 'pairs:1.5': write chosen, or fixed, or pairs:N"),
+        ({"features": "pairs:9,seed=x"}, "write chosen, or fixed, or pairs:N"),
         ({"features": "pairs:9", "paper": True}, "--paper learns from the tilings of the layout"),
     ],
 )
@@ -251,7 +251,8 @@ def test_settings_name_the_seed_of_the_pairs() -> None:
     resolved = resolve(LearnConfig(features="pairs:9", seed=4))
     assert resolved.features == "pairs:9,seed=4"
     assert resolve(replace(resolved, seed=5)).features == "pairs:9,seed=4"
-    assert resolve(LearnConfig()).features == "fixed"
+    assert resolve(LearnConfig()).features == "chosen"
+    assert resolve(LearnConfig(paper=True)).features == "fixed"
     assert resolve(LearnConfig(paper=True, features="fixed")).features == "fixed"
 
 

@@ -258,6 +258,7 @@ def record_header(env: gymnasium.Env[Any, Any], interface: Interface) -> dict[st
         "low": [float(bound) if np.isfinite(bound) else None for bound in box.low],
         "high": [float(bound) if np.isfinite(bound) else None for bound in box.high],
         "tile_layout": metadata.get("tile_layout"),
+        "chosen_layout": metadata.get("chosen_layout"),
         "notes": list(metadata.get("notes", [])),
         **{name: metadata[name] for name in _OF_DATA if name in metadata},
     }
@@ -287,6 +288,7 @@ class HeaderEnv(gymnasium.Env[Any, Any]):
         self.metadata = {
             "channels": channels,
             **known_keys,
+            "chosen_layout": header.get("chosen_layout"),  # not before version 0.3
             **{name: header[name] for name in _OF_DATA if name in header},
         }
         if header.get("tests_excursions"):  # a recording may start during a drive
