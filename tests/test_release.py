@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from typing_extensions import deprecated
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+DEPRECATION = re.compile(r"use `[^`]+`; it will be removed in (\d+\.\d+)")
 CLASSIFIER = "Programming Language :: Python :: "
 
 
@@ -113,3 +117,56 @@ def test_nothing_is_published_without_an_environment_and_the_tried_wheel() -> No
         publish["steps"]
     )  # it publishes what was tried, and builds nothing
     assert [name for name, job in jobs().items() if "timeout-minutes" not in job] == []
+
+
+def broken_deprecations(source: str, version: str) -> list[str]:
+    """Return the names that a module deprecates without naming the replacement and a later version of the removal."""
+    broken = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        for decorator in node.decorator_list:
+            if not isinstance(decorator, ast.Call):
+                continue
+            if not ast.unparse(decorator.func).endswith("deprecated"):
+                continue
+            message = ast.literal_eval(decorator.args[0])
+            removal = DEPRECATION.fullmatch(message)
+            if removal is None or Version(removal[1]).release <= Version(version).release[:2]:
+                broken.append(node.name)
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "names"),
+    [
+        ("use `Horde.learn`; it will be removed in 0.4", "0.3.1", []),
+        ("use `Horde.learn`; it will be removed in 0.4", "0.4.0.dev0", ["update"]),
+        ("use `Horde.learn`; it will be removed in 0.10", "0.9", []),
+        ("it will be removed in 0.4", "0.3", ["update"]),
+        ("use `Horde.learn`", "0.3", ["update"]),
+    ],
+)
+def test_a_deprecation_names_the_replacement_and_does_not_outlive_its_version(
+    message: str, version: str, names: list[str]
+) -> None:
+    """As text, 0.10 would be before 0.9."""
+    source = f"class Old:\n    @deprecated({message!r})\n    def update(self): ...\n"
+    assert broken_deprecations(source, version) == names
+
+
+@pytest.mark.parametrize("package", ["horde_agent", "horde_env"])
+def test_nothing_that_is_deprecated_is_due_for_removal(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert broken_deprecations(source, PROJECT["version"]) == [], path
+
+
+def test_what_is_deprecated_works_and_warns_where_it_is_called() -> None:
+    @deprecated("use `double`; it will be removed in 0.4")
+    def twice(number: int) -> int:
+        return 2 * number
+
+    with pytest.warns(DeprecationWarning, match="use `double`; it will be removed in 0.4") as seen:
+        assert twice(3) == 6
+    assert seen[0].filename == __file__
