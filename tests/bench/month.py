@@ -306,17 +306,23 @@ def mb_of(files: list[Path]) -> float:
     return n_bytes / 1e6
 
 
-class Speed:
-    """Processor time of a row, in the middle half of a day that no kill interrupts."""
+class Middle:
+    """Processor time of a row, and most memory, in the middle half of a day, before its tables are written.
+
+    The first is that of one process: it means something in a life without kills.
+    """
 
     def __init__(self, day: int, day_steps: int) -> None:
         self._first_step = day * day_steps + day_steps // 4
         self._last_step = day * day_steps + 3 * day_steps // 4
         self._samples: list[tuple[int, float]] = []
+        self.most_mb = 0.0
 
-    def add(self, at: Reached, used_s: float) -> None:
+    def add(self, at: Reached, pid: int) -> None:
+        used_s = cpu_s(pid)
         if self._first_step <= at.step <= self._last_step and not np.isnan(used_s):
             self._samples.append((at.row, used_s))
+            self.most_mb = max(self.most_mb, rss_mb(pid))
 
     @property
     def us_per_row(self) -> float:
@@ -345,9 +351,8 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         if plan.upgrades.index(day) % 2 == 0:  # else older files are left
             names.append("upgrade")
             run_to_end(["upgrade", str(run)], stage, messages)
-    speed = Speed(day, plan.day_steps)
+    middle = Middle(day, plan.day_steps)
     began = time.monotonic()
-    most_mb = 0.0
     while True:
         if day == 0 and not (run / "config.toml").exists():
             words = ["learn", *OPTIONS.split(), "--questions", str(run.with_name("month.toml"))]
@@ -365,8 +370,7 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         while process.is_alive():
             process.join(0.05)
             at = reached(run)
-            speed.add(at, cpu_s(process.pid))
-            most_mb = max(most_mb, rss_mb(process.pid))
+            middle.add(at, process.pid)
             is_early = time.monotonic() - began_process > early_s and at.step > 0
             if (
                 not planned
@@ -396,8 +400,8 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         "clock_steps": counts["clock"],
         "events": ", ".join(names),
         "wall_s": round(time.monotonic() - began, 1),
-        "cpu_us_per_row": round(speed.us_per_row, 2),
-        "rss_mb": round(most_mb, 1),
+        "cpu_us_per_row": round(middle.us_per_row, 2),
+        "rss_mb": round(middle.most_mb, 1),
         "rows_mb": round(mb_of(list(log.glob("life*.rec"))), 1),
         "excursions_mb": round(mb_of(list(log.glob("excursions*.rec"))), 1),
         "snapshots_mb": round(mb_of(list(run.glob("checkpoint/*/*"))), 1),
