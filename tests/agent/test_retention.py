@@ -154,6 +154,19 @@ def test_a_life_without_its_oldest_rows_goes_on_from_snapshots_alone(
         assert states(line, "run cannot be", "from its start", "were removed (--keep)")
 
 
+def test_a_duration_keeps_the_files_that_reach_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last row is of hour 10, so four hours begin with that of step 36, the first one of the seventh file."""
+    monkeypatch.setattr(learn, "make_env", slow_body)
+    run = RunFolder(tmp_path / "run")
+    assert horde(f"learn --horizon 8 --steps 60 --out {run.path}") == 0
+    Retention(run, Keep(duration_s=4 * 3600.0), is_archived=False).apply(step=60)
+    assert read(run.life).rows["step"][0] == 36
+    Retention(run, Keep(duration_s=3.9 * 3600.0), is_archived=False).apply(step=60)
+    assert read(run.life).rows["step"][0] == 36
+
+
 def test_a_size_keeps_the_newest_files_that_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
