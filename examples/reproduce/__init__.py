@@ -41,7 +41,7 @@ LATER: tuple[str, ...] = (
 )
 """Experiments of later papers: run by name, or together by `later`."""
 
-FURTHER = ("league", "efficiency", "exam", *LATER)
+FURTHER = ("league", "efficiency", "exam", "surprise", *LATER)
 """All experiments that `all` does not run; the paper leaves what the first three ask to future work."""
 
 GROUPS = ("all", "later")
@@ -56,6 +56,7 @@ WITHOUT_BACKEND = (
     "conditioning",
     "horde2011",
     "exam",
+    "surprise",
 )
 """Experiments on small problems or in their own simulation: they do not use the robot of `--backend`."""
 
@@ -74,7 +75,8 @@ class ReproduceConfig:
             as features), or `all` of these; `league` (every update rule on the 795 questions), the
             learning curves of `efficiency` (error against robot time, with and without offsets,
             averages, rarity and the chosen layout, beside baselines and the floor), `exam` (what curious
-            behaviours learn in an exam that they cannot choose), the small problems
+            behaviours learn in an exam that they cannot choose), `surprise` (which faults of the robot
+            are found, and how often an alarm is false), the small problems
             of `tdrc`, `collision` and `rooms`, `nexting` (2,160 predictions at four time
             scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by traces
             and by predictions fed back), `swifttd` (a step size per weight), `measures` (of RUPEE

@@ -6,15 +6,15 @@ A block is `BLOCK_S` of learning. In it each question has, with delta its TD err
     spread  ln(step^2 + sum rho delta^2 / sum rho)
 
 with the quantisation step of its channel: what happens within a step, such as a slow voltage that crosses from one
-to the next, is no news. z is their distance from the question's own running mean in running deviations; that of the
-bias is at least a step. A *signal* is what questions are
+to the next, is no news. z is their distance from the question's own running mean in running deviations, at least a
+step for the bias and 0.2 for the spread. A *signal* is what questions are
 about: a channel, the reward, or an own function; one more stands for all of them. Its two values are the mean over its
 questions of z of the spread, and the logarithm of the mean squared z of the bias. Of these
 
     u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
     r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
 
-`EDetector` tests r. Its threshold T is the number of blocks in the chosen time, so false alarms come at most at that
+`EDetector` tests r, in grains of a quarter of a deviation: smaller differences are ties. Its threshold T is the number of blocks in the chosen time, so false alarms come at most at that
 rate, if the r of a signal are exchangeable. What breaks this is a machine whose errors vary irregularly over minutes:
 `python -m examples.reproduce surprise` measures how far. A change that comes as slowly as learning adapts to
 it, or that a question's own reading predicts away, is not found.
@@ -59,6 +59,8 @@ _TREND_BLOCKS = 30  # that the mean of a signal's values reaches back, behind HO
 _PHI_BLOCKS = 500  # that the estimate of phi reaches back
 _PHI_AFTER = 30  # blocks before it is used
 _LARGEST_PHI = 0.9
+_LEAST_SPREAD = 0.2  # deviation of a spread, which is a logarithm: 20 %
+_GRAIN = 0.25  # of a signal's values, in deviations
 _LARGEST_SPREAD = 4.0  # z of a spread, beyond which it is cut off
 _LARGEST_BIAS = 25.0  # z^2 of a bias
 _BIAS_FLOOR = 0.1
@@ -327,7 +329,7 @@ class Surprise:
         self._due_at = -1
         step = quantisation_steps_of(questions, self._interface)
         self._least_square: Floats = step**2
-        floor = np.stack([self._least_square, np.zeros(n_demons)])
+        floor = np.stack([self._least_square, np.full(n_demons, _LEAST_SPREAD**2)])
         self._spread = Standardiser((N_VALUES, n_demons), _SPREAD_BLOCKS, floor)
         self._residuals = Residuals(n_signals)
         self.detector = EDetector(n_signals, self.threshold, self._seed)
@@ -395,7 +397,9 @@ class Surprise:
         mean = self._residuals.mean.copy()
         deviation = np.sqrt(self._residuals.square)
         residuals = self._residuals.update(values, detector.is_muted)
-        is_alarm = detector.update(residuals, self._block_began)
+        # Equal values are ranked at random: a change of less than a grain is none
+        grains = np.round(residuals / _GRAIN)
+        is_alarm = detector.update(grains, self._block_began)
         self._add_point(step)
         if self.is_surprised:
             self._look_whether_it_fits(step, values)

@@ -30,6 +30,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.scoring.e_detector import BURN_IN, FALLS, HOLD, RISES, EDetector, e_value
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.surprise import ALL, Surprise, block_steps
+from tests.agent.conftest import PICTURES
 from tests.oracles import e_detector as slow
 
 FIRST_TEST = HOLD + BURN_IN
@@ -398,8 +399,7 @@ def learn_rows(out: Path, n_rows: int = 4_500, **settings: Any) -> Any:
 def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In events.jsonl, surprise.json and the command's arguments; a second run has the same table."""
-    monkeypatch.setattr(report, "draw_pictures", lambda *_: [])
+    """In events.jsonl, surprise.json, the report and the command's arguments; a second run has the same table."""
     calls: list[tuple[str, str]] = []
     monkeypatch.setattr(
         AlarmCommand, "call", lambda _, name, sentence, **__: calls.append((name, sentence))
@@ -416,6 +416,10 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
     assert table["events"][0]["sentence"] == events[0]["sentence"]
     assert len(table["step"]) == len(table["evidence"]) == len(table["evidence_of_groups"]["y"])
     assert max(table["evidence"]) >= table["threshold"]
+    monkeypatch.setattr(report, "draw_pictures", PICTURES)
+    page = Path(report.write_report(learned.path)).read_text()
+    assert events[0]["sentence"][1:] in page
+    assert (learned.path / "surprise.png").is_file()
 
     learn_rows(tmp_path / "again")
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogFormatter
 from horde_agent.html import element, figure, section
 from horde_agent.record import Stream
 from horde_agent.runs.log_nexting import shown_demons
-from horde_agent.runs.storage.files import read_csv
+from horde_agent.runs.storage.files import read_csv, read_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import QuestionLine
 from horde_agent.scoring.excursion_table import ExcursionTable
@@ -160,6 +160,11 @@ def figures(
     curve = [folder.mspbe_curve, folder.life, folder.details]
     facts = details.get("mspbe")
     return [
+        drawn(
+            "The picture of surprise",
+            [folder.surprise],
+            lambda: _surprise_section(folder, stream, time_name),
+        ),
         drawn(
             "The picture of the return errors",
             scored_files,
@@ -505,6 +510,68 @@ def _trace_section(folder: RunFolder, time_name: str) -> str:
         "traces.png",
         "Final predictions at each step (orange) and the discounted sum of the scaled reading that followed (grey), "
         "along observations that were not learned from." + explanation,
+    )
+
+
+def surprise_picture(table: Mapping[str, Any], hours_per_step: float, xlabel: str) -> Figure:
+    """Draw the evidence of the groups of signals over time, the threshold and the alarms of a surprise.json."""
+    canvas, [[axes]] = new_grid(8.0, 3.4, Margins(left=0.9, right=2.2))
+    time = hours_per_step * np.array(table["step"])
+    groups = {name: np.array(values) for name, values in table["evidence_of_groups"].items()}
+    largest = sorted(groups, key=lambda name: -groups[name].max())[: len(COLOURS)]
+    for name, colour in zip(largest, COLOURS, strict=False):
+        shown = np.maximum(groups[name], 0.1)
+        axes.plot(time, shown, color=colour, linewidth=1.0, label=name)
+    axes.plot(
+        time,
+        np.maximum(table["evidence"], 0.1),
+        color="black",
+        linewidth=1.6,
+        label="mean of all tests",
+    )
+    axes.axhline(table["threshold"], color="0.35", linewidth=0.9, linestyle=":", label="alarm")
+    for event in table["events"]:
+        colour = "0.6"
+        if event["name"] == "surprise":
+            colour = COLOURS[4]
+        axes.axvline(hours_per_step * event["step"], color=colour, linewidth=0.8)
+    style_axes(
+        axes,
+        legend={"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)},
+        yscale="log",
+        xlabel=xlabel,
+        ylabel="evidence",
+    )
+    return canvas
+
+
+def _surprise_section(folder: RunFolder, stream: Stream | None, time_name: str) -> str:
+    if not folder.surprise.is_file():
+        return ""
+    table = read_json(folder.surprise)
+    title = "Surprise"
+    sentences = [event["sentence"] for event in table["events"]]
+    if not table["step"]:
+        n_missing = table["steps_missing"]
+        return section(
+            title, element("p", f"{n_missing:,} more learning steps are needed for a first test.")
+        )
+    hours_per_step = 1.0
+    xlabel = "step"
+    if stream is not None and time_name:
+        hours_per_step = float(stream.header.get("period_s", 1.0)) / 3600.0
+        xlabel = f"{time_name} (h)"
+    picture = surprise_picture(table, hours_per_step, xlabel)
+    save(picture, folder.path / "surprise.png")
+    said = "No alarm. "
+    if sentences:
+        said = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences) + ". "
+    return figure(
+        title,
+        "surprise.png",
+        f"{said}The evidence against predictions that fit, over all possible beginnings, of the groups of sensors "
+        f"with the most (the largest of their tests). An alarm (red line) is raised where the mean of all tests "
+        f"exceeds the dotted line: at most {table['rate']} if nothing changes. Grey line: predictions fit again.",
     )
 
 
