@@ -149,7 +149,7 @@ def live(seed: int, size: SurpriseSize) -> WatchedLife:
     quiet_s = size.before * period_s
     if n_before:
         quiet_s -= float(surprise.curve[0, 0]) * period_s
-    found = []
+    results = []
     for faults, trial in [((), None), *(((trial.fault,), trial) for trial in TRIALS)]:
         life, surprise, steps = new_life(seed, size, faults, state)
         with life:
@@ -158,8 +158,8 @@ def live(seed: int, size: SurpriseSize) -> WatchedLife:
             false_alarms += [event.sentence for event, _ in steps.alarms]
             quiet_s += size.after * period_s
         else:
-            found.append(_found(steps, trial, n_learned, size.before, groups, period_s, surprise))
-    return WatchedLife(found, false_alarms, quiet_s)
+            results.append(_found(steps, trial, n_learned, size.before, groups, period_s, surprise))
+    return WatchedLife(results, false_alarms, quiet_s)
 
 
 def _found(
@@ -173,8 +173,8 @@ def _found(
 ) -> FoundFault:
     """Return what the first alarm after the change says of a fault."""
     curve = surprise.curve
-    since = curve[curve[:, 0] > changed_at]
-    evidence = float(since[:, 1].max(initial=0.0))
+    points = curve[curve[:, 0] > changed_at]
+    evidence = float(points[:, 1].max(initial=0.0))
     if not steps.alarms:
         return FoundFault(np.inf, (), is_right=False, beginning_error_s=np.nan, evidence=evidence)
     alarm, learning_steps = steps.alarms[0]
@@ -239,10 +239,10 @@ def _most_faults_are_found(data: SurpriseResults) -> Measured:
     limit=at_least(0.8),
 )
 def _the_right_sensors_are_named(data: SurpriseResults) -> dict[str, float]:
-    found = [one for life in data.lives for one in life.found if np.isfinite(one.delay_s)]
-    if not found:
+    alarms = [one for life in data.lives for one in life.found if np.isfinite(one.delay_s)]
+    if not alarms:
         return {"share": 0.0}
-    return {"share": float(np.mean([one.is_right for one in found]))}
+    return {"share": float(np.mean([one.is_right for one in alarms]))}
 
 
 @check(
@@ -293,16 +293,16 @@ def tables(data: SurpriseResults) -> list[Table]:
     """Return what was found of each fault."""
     rows = []
     for number, trial in enumerate(TRIALS):
-        found = [life.found[number] for life in data.lives]
+        results = [life.found[number] for life in data.lives]
         rows.append(
             {
                 "fault": trial.fault.kind,
                 "target": trial.fault.target or "-",
                 "strength": trial.fault.strength,
-                "delays (s of learning)": join(f"{one.delay_s:.1f}" for one in found),
-                "beginning off by (s)": join(f"{one.beginning_error_s:.0f}" for one in found),
-                "named first": join(one.signals[0] if one.signals else "-" for one in found),
-                "largest evidence": join(f"{one.evidence:.2g}" for one in found),
+                "delays (s of learning)": join(f"{one.delay_s:.1f}" for one in results),
+                "beginning off by (s)": join(f"{one.beginning_error_s:.0f}" for one in results),
+                "named first": join(one.signals[0] if one.signals else "-" for one in results),
+                "largest evidence": join(f"{one.evidence:.2g}" for one in results),
             }
         )
     return [Table.of("Faults", rows, f"An alarm needs an evidence of some 94,500 ({RATE}).")]

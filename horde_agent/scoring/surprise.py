@@ -14,7 +14,8 @@ questions of z of the spread, and the logarithm of the mean squared z of the bia
     u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
     r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
 
-`EDetector` tests r, in grains of a quarter of a deviation: smaller differences are ties. Its threshold T is the number of blocks in the chosen time, so false alarms come at most at that
+`EDetector` tests r, in grains of a quarter of a deviation: smaller differences are ties. Its
+threshold T is the number of blocks in the chosen time, so false alarms come at most at that
 rate, if the r of a signal are exchangeable. What breaks this is a machine whose errors vary irregularly over minutes:
 `python -m examples.reproduce surprise` measures how far. A change that comes as slowly as learning adapts to
 it, or that a question's own reading predicts away, is not found.

@@ -563,13 +563,13 @@ def _surprise_section(folder: RunFolder, stream: Stream | None, time_name: str) 
         xlabel = f"{time_name} (h)"
     picture = surprise_picture(table, hours_per_step, xlabel)
     save(picture, folder.path / "surprise.png")
-    said = "No alarm. "
+    alarms = "No alarm. "
     if sentences:
-        said = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences) + ". "
+        alarms = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences) + ". "
     return figure(
         title,
         "surprise.png",
-        f"{said}The evidence against predictions that fit, over all possible beginnings, of the groups of sensors "
+        f"{alarms}The evidence against predictions that fit, over all possible beginnings, of the groups of sensors "
         f"with the most (the largest of their tests). An alarm (red line) is raised where the mean of all tests "
         f"exceeds the dotted line: at most {table['rate']} if nothing changes. Grey line: predictions fit again.",
     )
