@@ -167,7 +167,10 @@ class Standardiser:
         self._reach = reach
 
     def update(self, sample: Floats) -> Floats:
-        """Return the distances of a sample, NaN without one or before ten, and add it, cut off at 4 deviations."""
+        """Return the distances of a sample, of the numbers' shape, NaN without one or before ten, and add it.
+
+        A distance is added cut off at 4 deviations.
+        """
         is_known = np.isfinite(sample)
         distance = np.where(is_known, sample - self.mean, 0.0)
         deviation = np.sqrt(self.variance + self._floor) + _TINY

@@ -1,6 +1,6 @@
 """Faults of a simulated robot that begin at a chosen time, to test what is said to find them.
 
-    env = FaultyRobot(gymnasium.make("horde_env:CritterbotPen-v0"), [Fault("biased", "light_0", 0.2, 600.0)])
+    env = FaultyRobot(env, [Fault("biased", "light_0", 0.2, 600.0)])
 
 Faults of sensors and of commands fit any environment with named channels. Those of the body are what the
 simulated robot has in `body_faults`: a dictionary of a function for each kind.

@@ -389,6 +389,8 @@ def test_the_suffix_of_a_file_may_be_upper_case(suffix: str, tmp_path: Path) -> 
     elif suffix == ".FEATHER":
         pa = pytest.importorskip("pyarrow")
         pytest.importorskip("pyarrow.feather").write_feather(pa.table({"x": values}), file)
+    elif suffix in (".JSONL", ".NDJSON"):
+        file.write_text('{"x": 1}\n{"x": 2}\n')
     else:
         text = b"x\n1\n2\n"
         compress = {".CSV.GZ": gzip.compress, ".CSV.BZ2": bz2.compress}.get(suffix, bytes)

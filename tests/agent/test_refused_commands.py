@@ -154,7 +154,7 @@ TOY = [
     ),
     Case(
         "learn --questions mine.toml",
-        "family and control must be",
+        "family, control and option must be",
         write("../mine.toml", "control = 1"),
     ),
     Case(

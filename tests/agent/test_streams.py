@@ -1152,11 +1152,12 @@ def test_what_cannot_be_followed_is_refused_in_a_sentence(
     header, *lines = split(folder, 0)[1]
     for name in ("log.csv.gz", "log.parquet", "log.mcap"):
         Path(name).write_text("a file of it")
+    Path("empty").mkdir()
     for words, why in (
         (f"{FOLLOW} --out run", "log.csv does not exist"),
         (
-            FOLLOW.replace("log.csv", ".") + " --out run",
-            "a folder of Parquet or MCAP files: . has none",
+            FOLLOW.replace("log.csv", "empty") + " --out run",
+            "a folder of Parquet or MCAP files: empty has none",
         ),
         (FOLLOW.replace("log.csv", "/dev/null") + " --out run", "and /dev/null is none"),
         (FOLLOW.replace("log.csv", "log.csv.gz") + " --out run", "log.csv.gz is no such file"),

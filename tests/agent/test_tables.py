@@ -230,7 +230,7 @@ def test_a_score_on_a_log_is_of_the_questions_that_are_sound(run: Run) -> None:
         nmsre=np.array([0.1, 0.5, 1.0, 2.0, 0.5, 4.0]),
         nmsre_of_mean=np.array([0.2, 0.6, 1.0, 3.0, 0.4, 5.0]),
     )
-    student: Any = SimpleNamespace(learning_steps=30, n_updated=90)
+    student: Any = SimpleNamespace(learning_steps=30, n_updated=90, surprise=None)
     student.catch_up = lambda: None
     student.learn_s = Durations()
     robot = NOT_RECORDED | {"gaps": 3}
