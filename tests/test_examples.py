@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ PRINTS = {
     "train_ppo.py": "transitions learned by 5 demons\n0 demons diverged",
 }
 NEEDS_A_SERVER = {"ros2_robot.py"}  # tests/env/test_ros2_robot.py
+NEEDS_A_PLANT = {"waste_water.py"}
 ON_THE_EMULATOR = ("--backend", "emulated")
 
 
@@ -34,6 +37,7 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         *PRINTS,
         *NEEDS_A_SERVER,
+        *NEEDS_A_PLANT,
     }
 
 
@@ -63,6 +67,34 @@ def test_the_example_runs_and_prints_what_it_found(
     monkeypatch.setattr(sys, "argv", [name, "250", *options])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert PRINTS[name] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_plant_is_learned_from_as_a_table_and_from_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With waves in the place of the plant, which rise after the history: frozen weights are worse there."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    example = importlib.import_module("waste_water")
+    highest = np.array(list(example.CHANNELS.values()))
+
+    def waves(n_days: int) -> Iterator[np.ndarray]:
+        for row in range(n_days * example.ROWS_A_DAY):
+            level = 0.2 if row < 10 * example.ROWS_A_DAY else 0.6
+            yield highest * (level + 0.1 * np.sin(row / 15 + np.arange(len(highest))))
+
+    monkeypatch.setattr(example, "simulated", waves)
+    monkeypatch.setattr(example, "DEAD_DAYS", range(2, 4))
+    example.main(10, 12, str(tmp_path / "plant"))
+
+    *_, last = capfd.readouterr().out.splitlines()
+    assert float(last.split()[-1]) < 0.9
+    further = (tmp_path / "plant" / "further.csv").read_text().splitlines()[1:]
+    is_dead = [
+        line.split(",")[1 + list(example.CHANNELS).index("effluent_ammonium")] == ""
+        for line in further
+    ]
+    assert np.flatnonzero(is_dead).tolist() == list(range(2 * 96, 4 * 96))
 
 
 def test_the_horde_learns_what_gtd_in_one_file_learns() -> None:

@@ -44,6 +44,7 @@ from tests.agent.bags import SECOND_NS, START_NS, Recorded, write_json
 from tests.agent.commands import summary_of
 from tests.agent.kills import FORKS, rows_of, run_command
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 COLUMNS = """
 period_s = 0.1
 time = "t"
@@ -56,6 +57,24 @@ low = 0.0
 high = 1.0
 [[channel]]
 column = "y"
+low = 0.0
+high = 1.0
+"""
+OF_BAGS = """
+period_s = 0.1
+action = { topic = "/command", field = "a" }
+b = { topic = "/command", field = "p" }
+actions = ["left", "right"]
+[[channel]]
+topic = "/state"
+field = "x"
+name = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+topic = "/slow"
+field = "y"
+name = "y"
 low = 0.0
 high = 1.0
 """
@@ -697,20 +716,62 @@ def test_after_a_kill_a_stream_continues_behind_a_gap(folder: Folder) -> None:
     assert summary_of("run")["learning_steps"] == 98 + 199
 
 
-def test_a_pipeline_of_programs_learns_and_answers(folder: Folder) -> None:
-    """In a shell: awk writes rows, and reads none; the answers of another process are one line per row."""
-    folder.describe(COLUMNS)
-    row = 't / 10 "," (t % 3) / 3 ",0.5," t % 2 ",0.5"'
-    program = f'BEGIN {{ print "t,x,y,a,p"; for (t = 0; t < 50; t++) print {row} }}'
-    horde = f"{sys.executable} -m horde_agent.cli {LEARN} --predictions - --out run"
-    pipeline = f"awk '{program}' | {horde} | tail -n 1"
+PROGRAMS = {
+    "bin/mosquitto_sub": r"""#!/bin/sh
+first=0
+[ -d plant ] && first=1000
+awk -v first=$first 'BEGIN {
+    for (t = first; t < first + 1200; t++)
+        printf "{\"time\": %d, \"x\": %.3f, \"y\": %.3f}\n", t, sin(t) ^ 2, t % 7
+}'
+""",
+    "bin/horde": f"""#!/bin/sh
+exec {sys.executable} -m horde_agent.cli "$@"
+""",
+    "plant.awk": 'BEGIN { print "time,x,y"; for (t = 0; t < 50; t++) print t "," sin(t) ^ 2 "," t % 7 }',
+    "bag.toml": OF_BAGS,
+}
+"""What the recipes of the page need: a stub of a client of MQTT, which sends on, the command, and the user's files."""
 
-    last = subprocess.run(pipeline, shell=True, capture_output=True, text=True, check=True)
 
-    answer = json.loads(last.stdout)
-    assert answer["time"] == 4.9
-    assert len(answer["predictions"]) == 12
-    assert "run/report.html" in last.stderr
+def test_the_recipes_of_the_page_lead_from_a_pipe_to_pictures(folder: Folder) -> None:
+    """Each line of the first block of "A stream" is run by a shell as it stands there."""
+    page = (DOCS / "data.md").read_text(encoding="utf-8")
+    block = page.partition("## A stream")[2].split("```")[1]
+    *recipes, follow_bags = block.strip().splitlines()
+    for name, text in PROGRAMS.items():
+        path = folder.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    Path("bags").mkdir()
+    write_bag(rows(60), 0, 60, "bags/0.mcap")
+    environment = os.environ | {"PATH": f"{folder.path / 'bin'}:{os.environ['PATH']}"}
+
+    def run(lines: Sequence[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            "set -e\n" + "\n".join(lines),
+            shell=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    robot = run([f"{follow_bags} --steps 40"])
+    plant = run(recipes)
+    shown, messages = plant.communicate(timeout=240.0)
+    assert plant.returncode == 0, messages
+    assert robot.wait(timeout=240.0) == 0, robot.communicate()[1]
+
+    assert summary_of("plant")["learning_steps"] == 2_199
+    assert "<img" in Path("plant/report.html").read_text()
+    answers = [json.loads(line) for line in Path("answers.jsonl").read_text().splitlines()]
+    assert answers[-1]["time"] == 2199
+    last = json.loads(shown.splitlines()[-1])
+    assert last["time"] == 49
+    assert {name.rpartition("/")[2] for name in last["predictions"]} == {"x"}
+    assert summary_of("robot")["learning_steps"] == 40
 
 
 # ---- in Python -------------------------------------------------------------------------------------------------------
@@ -1005,24 +1066,6 @@ def write_parquet(table: dict[str, np.ndarray], first: int, end: int, path: str)
     os.rename(f"{path}.part", path)
 
 
-OF_BAGS = """
-period_s = 0.1
-action = { topic = "/command", field = "a" }
-b = { topic = "/command", field = "p" }
-actions = ["left", "right"]
-[[channel]]
-topic = "/state"
-field = "x"
-name = "x"
-low = 0.0
-high = 1.0
-[[channel]]
-topic = "/slow"
-field = "y"
-name = "y"
-low = 0.0
-high = 1.0
-"""
 N_AWAITED = 12
 """Rows of a folder of bags whose messages of the next second have not come."""
 
