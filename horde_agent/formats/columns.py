@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from horde_agent.formats.cells import NO_SHIFT, TIME_UNITS_S, Shift, category_of
 from horde_agent.record import READ_FIELDS
+from horde_agent.record.kinds import COLUMNS
 from horde_agent.refusals import BadInput, real_number
 from horde_agent.toml import read_toml, toml_value, typed
 
@@ -469,9 +470,12 @@ class Columns:
 
 
 def read_columns_file(file: Path, parse: Callable[[dict[str, Any]], _T]) -> _T:
-    """Return what `parse` makes of the tables in a TOML file; raise BadInput if it cannot be read, or is invalid."""
+    """Return what `parse` makes of the tables in a TOML file; raise BadInput if it cannot be read, or is invalid.
+
+    A run's own file has a stamp, and may be of an older format.
+    """
     try:
-        return parse(read_toml(file))
+        return parse(COLUMNS.read_table(read_toml(file), file))
     except (OSError, TypeError, ValueError) as error:
         raise BadInput(f"the columns in {file} cannot be read: {error}") from None
 

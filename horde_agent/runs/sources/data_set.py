@@ -14,14 +14,13 @@ from rich.console import Console
 
 from horde_agent.formats.arrivals import completed
 from horde_agent.formats.behaviour import estimate_behaviour
-from horde_agent.formats.columns import ESTIMATE, Columns, read_columns_file
+from horde_agent.formats.columns import ESTIMATE, Columns
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
 from horde_agent.formats.tables import Position, Table
 from horde_agent.interface import Interface
 from horde_agent.policies import Policy
 from horde_agent.record import Phase, Recorder, header_of, read
-from horde_agent.record.kinds import COLUMNS
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
@@ -216,9 +215,7 @@ def columns_of(folder: RunFolder) -> Columns:
         raise BadInput(
             f"{folder.path} has no data set with columns, so no further rows continue it"
         )
-    return read_columns_file(
-        folder.columns, lambda table: Columns.of(COLUMNS.read_table(table, folder.columns))
-    )
+    return Columns.read(folder.columns)
 
 
 class Imported(NamedTuple):
