@@ -55,7 +55,7 @@ def check_whole(result: Result, folder: Path) -> None:
         pytest.param(
             exam,
             exam.ExamSize(2, (60, 120), 60, 60, 60, 60, 10, 1),
-            5,
+            3,
             marks=pytest.mark.slow,
         ),
         (horde2011, horde2011.Horde2011Size(600, 8), 5),

@@ -38,6 +38,7 @@ LATER: tuple[str, ...] = (
     "swifttd",
     "measures",
     "horde2011",
+    "options",
 )
 """Experiments of later papers: run by name, or together by `later`."""
 
@@ -55,6 +56,7 @@ WITHOUT_BACKEND = (
     "curiosity",
     "conditioning",
     "horde2011",
+    "options",
     "exam",
     "surprise",
 )
@@ -80,8 +82,8 @@ class ReproduceConfig:
             of `tdrc`, `collision` and `rooms`, `nexting` (2,160 predictions at four time
             scales), `curiosity` (surprise drives the behaviour), `conditioning` (memory by traces
             and by predictions fed back), `swifttd` (a step size per weight), `measures` (of RUPEE
-            and UDE) or `horde2011` (times, and a policy that seeks the light); or `later`, all
-            experiments of later papers.
+            and UDE), `horde2011` (times, and a policy that seeks the light) or `options` (models of
+            options, and plans made of them); or `later`, all experiments of later papers.
         scale: `quick` (under a minute once compiled: shorter lives, the same code) or `paper`, with
             lives as long as the paper's.
         seeds: Number of lives, seeded 0, 1, ...

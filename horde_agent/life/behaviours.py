@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from horde_agent.life.drives import OPTION_DRIVES
-from horde_agent.refusals import BadInput, Rule, check_one_of
+from horde_agent.refusals import BadInput, Rule
 
 if TYPE_CHECKING:
     from horde_agent.gvf import GVF
     from horde_agent.learner import Learner
-    from horde_agent.life.life import LifeHooks
     from horde_agent.policies import BehaviourPolicy
 
 
@@ -33,18 +31,6 @@ class Exploration(NamedTuple):
     repeat: float
 
 
-class Policies(NamedTuple):
-    """What a behaviour is made of.
-
-    Attributes:
-        of_robots: The policy of each robot.
-        observers: What must observe the life.
-    """
-
-    of_robots: Sequence[BehaviourPolicy]
-    observers: Sequence[LifeHooks] = ()
-
-
 class NamedBehaviour(ABC):
     """A behaviour of a run.
 
@@ -53,7 +39,6 @@ class NamedBehaviour(ABC):
         HELP: What it is, for --help.
         uses_epsilon: Whether it reads the setting `epsilon`.
         uses_repeat: Whether it reads the setting `repeat`.
-        reads_each_step: Whether it reads the Horde after each step, so that none is deferred.
         text: As written.
     """
 
@@ -61,7 +46,6 @@ class NamedBehaviour(ABC):
     HELP: ClassVar[str]
     uses_epsilon: ClassVar[bool] = True
     uses_repeat: ClassVar[bool] = True
-    reads_each_step: ClassVar[bool] = False
     text: str
 
     @classmethod
@@ -72,10 +56,10 @@ class NamedBehaviour(ABC):
     @abstractmethod
     def policies(
         self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
-    ) -> Policies:
+    ) -> Sequence[BehaviourPolicy]:
         """Return the policies of robots that share a Horde; raise BadInput if its questions do not allow them."""
 
-    def rules(self, *, is_paper: bool, has_shards: bool, questions: str) -> Iterator[Rule]:  # noqa: ARG002
+    def rules(self, *, is_paper: bool, questions: str) -> Iterator[Rule]:  # noqa: ARG002
         """Yield the rules of the settings; `questions` is the setting, with its default."""
         return iter(())
 
@@ -114,53 +98,34 @@ class RandomBehaviour(NamedBehaviour):
         n_actions: int,
         n_robots: int,
         exploration: Exploration,
-    ) -> Policies:
+    ) -> Sequence[BehaviourPolicy]:
         """Return a random policy for each robot."""
         from horde_agent.policies import StickyRandom
 
-        return Policies([StickyRandom(n_actions, exploration.repeat) for _ in range(n_robots)])
+        return [StickyRandom(n_actions, exploration.repeat) for _ in range(n_robots)]
 
 
 @dataclass(frozen=True)
-class CuriousDrive(NamedBehaviour):
-    """The questions' policies by turns, drawn by a drive: `life.curious`.
-
-    Attributes:
-        drive: One of `OPTION_DRIVES`, unless it is wrong.
-    """
+class CuriousKind(NamedBehaviour):
+    """The options and other policies of the questions by turns: `life.curious`."""
 
     WRITE = "curious"
-    HELP = (
-        "`curious`, the questions' policies by turns, drawn by how unexpected their demons' errors "
-        "are (`curious:ude`), how their predictions change in time (`curious:change`), how their "
-        "returns vary (`curious:variance`), or all alike (`curious:alike`)"
-    )
-    reads_each_step = True
+    HELP = "`curious`, the options and the other target policies of the questions by turns"
 
-    text: str
-    drive: str
+    text: str = WRITE
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the drive of "curious" or "curious:DRIVE"."""
-        name, colon, drive = text.partition(":")
-        if name != cls.WRITE:
-            return None
-        if not colon:
-            drive = OPTION_DRIVES[0]
-        return cls(text, drive)
+        """Return it if the text is "curious"."""
+        if text == cls.WRITE:
+            return cls()
+        return None
 
-    def rules(self, *, is_paper: bool, has_shards: bool, questions: str) -> Iterator[Rule]:
-        """Yield the rules of its drive, and of what it reads and follows."""
-        check_one_of("drive", self.drive, OPTION_DRIVES)
+    def rules(self, *, is_paper: bool, questions: str) -> Iterator[Rule]:
+        """Yield the rules of what it follows."""
         yield (
             is_paper,
             f"--paper has the behaviour random, and --behaviour {self.text} is another: omit one of them",
-        )
-        yield (
-            has_shards,
-            f"--behaviour {self.text} reads all TD errors after each step, which --shards does not "
-            "gather: omit one of them",
         )
         yield (
             questions == "nexting",
@@ -170,19 +135,18 @@ class CuriousDrive(NamedBehaviour):
 
     def policies(
         self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
-    ) -> Policies:
-        """Return a policy for each robot, which share the drive, and the drive."""
-        from horde_agent.life.curious import CuriousBehaviour, OptionDrive
+    ) -> Sequence[BehaviourPolicy]:
+        """Return a policy for each robot."""
+        from horde_agent.life.curious import CuriousBehaviour
 
         try:
-            drive = OptionDrive(horde, self.drive)
+            of_robots = [
+                CuriousBehaviour(horde, n_actions, exploration.epsilon, exploration.repeat)
+                for _ in range(n_robots)
+            ]
         except ValueError as error:
             raise BadInput(f"--behaviour {self.text}: {error}") from None
-        of_robots = [
-            CuriousBehaviour(drive, n_actions, exploration.epsilon, exploration.repeat)
-            for _ in range(n_robots)
-        ]
-        return Policies(of_robots, [drive])
+        return of_robots
 
     def check_questions(self, questions: Sequence[GVF]) -> None:
         """Raise ValueError if questions offer no option, or too many."""
@@ -222,7 +186,7 @@ class GreedyBehaviour(NamedBehaviour):
 
     def policies(
         self, horde: Learner, n_actions: int, n_robots: int, exploration: Exploration
-    ) -> Policies:
+    ) -> Sequence[BehaviourPolicy]:
         """Return an epsilon-greedy policy for each robot."""
         from horde_agent.policies import EpsilonGreedy, Follow
 
@@ -237,14 +201,14 @@ class GreedyBehaviour(NamedBehaviour):
             n_actions,
             exploration.epsilon,
         )
-        return Policies([Follow(greedy) for _ in range(n_robots)])
+        return [Follow(greedy) for _ in range(n_robots)]
 
     def follows(self, question: str) -> bool:
         """Return whether this is its question."""
         return question == self.question
 
 
-KINDS: tuple[type[NamedBehaviour], ...] = (RandomBehaviour, CuriousDrive, GreedyBehaviour)
+KINDS: tuple[type[NamedBehaviour], ...] = (RandomBehaviour, CuriousKind, GreedyBehaviour)
 METAVAR = "|".join(kind.WRITE.split()[0] for kind in KINDS)
 
 

@@ -743,7 +743,6 @@ def _rules_of_behaviour(config: LearnConfig) -> Iterator[Rule]:
     )
     yield from behaviour.rules(
         is_paper=config.paper,
-        has_shards=config.shards is not None,
         questions=_questions_of(config),
     )
 

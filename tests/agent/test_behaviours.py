@@ -213,13 +213,12 @@ def test_in_an_excursion_fed_back_predictions_are_made_by_the_fixed_weights() ->
     [
         ("curiosity", "--behaviour curiosity: write random, curious, or greedy:NAME with the name"),
         ("greedy", "--behaviour greedy: write random, curious, or greedy:NAME with the name"),
-        ("curious:udes", "unknown drive 'udes': choose ude, change, variance, alike; did you mean"),
-        ("curious:", "unknown drive '': choose ude, change, variance, alike"),
+        ("curious:ude", "--behaviour curious:ude: write random, curious, or greedy:NAME"),
     ],
 )
 def test_an_unknown_name_of_a_behaviour_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as refusal:
-        list(behaviour_of(text).rules(is_paper=False, has_shards=False, questions="excursions"))
+        list(behaviour_of(text).rules(is_paper=False, questions="excursions"))
     assert sentence in str(refusal.value)
 
 
@@ -227,7 +226,6 @@ def test_an_unknown_name_of_a_behaviour_is_refused(text: str, sentence: str) -> 
     ("text", "sentence"),
     [
         ("greedy:dock", "greedy:dock: no question finds this policy; there are lamp: add a"),
-        ("curious:variance", "'variance' needs questions about variances of returns"),
     ],
 )
 def test_a_behaviour_whose_questions_are_not_asked_is_refused(text: str, sentence: str) -> None:

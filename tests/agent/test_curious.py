@@ -1,4 +1,4 @@
-"""A curious behaviour: b of its actions, what its drives are drawn by, its state, and its commands."""
+"""A curious behaviour: b of its actions, the options that it follows, its state, and its commands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent.gvf import GVF, Channel, variance_of
-from horde_agent.life.curious import CuriousBehaviour, OptionDrive, options_of
+from horde_agent.gvf import GVF, Channel
+from horde_agent.life.curious import CuriousBehaviour, options_of
+from horde_agent.options.option import Option, StopAt
 from horde_agent.policies import Behaviour, ConstantAction, Policy, Uniform
+from horde_agent.questions import model_of
 from horde_agent.record import Phase, read
 from tests.agent import commands
 from tests.agent.commands import QUESTIONS, summary_of
@@ -25,46 +27,16 @@ LEFT = ConstantAction(0, N_ACTIONS)
 RIGHT = ConstantAction(1, N_ACTIONS)
 
 
-class ScriptedHorde:
-    """Demons whose latest ratios, TD errors and predictions the test sets."""
-
-    def __init__(self, policies: Sequence[Policy]) -> None:
-        self.questions = [
-            GVF(f"q{number}", policy, Channel(0), 0.5, policy_name=f"policy {number}")
-            for number, policy in enumerate(policies)
-        ]
-        self.n_demons = len(policies)
-        self.n_active = 1
-        self.rho = np.ones(self.n_demons)
-        self.td_error = np.zeros(self.n_demons)
-        self.answers = np.zeros(self.n_demons)
-        self.predictions = np.zeros(self.n_demons)
-
-    def predict(self, _tiles: Any, _observation: Any = None) -> np.ndarray:
-        return self.answers.copy()
-
-
-class Stream:
-    """Passes learning steps of a scripted Horde to its drive."""
-
-    def __init__(self, policies: Sequence[Policy], kind: str) -> None:
-        self.horde = ScriptedHorde(policies)
-        self.drive = OptionDrive(self.horde, kind)  # type: ignore[arg-type]
-        self.n_steps = 0
-
-    def learn(self, td_error: Any, rho: Any = 1.0) -> None:
-        self.horde.td_error = np.asarray(td_error, dtype=np.float64)
-        self.horde.rho = np.full(self.horde.n_demons, rho, dtype=np.float64)
-        self.n_steps += 1
-        life = SimpleNamespace(
-            student=SimpleNamespace(learning_steps=self.n_steps),
-            robot_stream=SimpleNamespace(tiles=HERE[1], observation=HERE[0]),
-        )
-        self.drive.after_step(SimpleNamespace(life=life))  # type: ignore[arg-type]
+def questions_about(policies: Sequence[Policy]) -> tuple[GVF, ...]:
+    return tuple(
+        GVF(f"q{number}", policy, Channel(0), 0.5, policy_name=f"policy {number}")
+        for number, policy in enumerate(policies)
+    )
 
 
 def behaviour_of(policies: Sequence[Policy], **options: Any) -> CuriousBehaviour:
-    return CuriousBehaviour(Stream(policies, "alike").drive, N_ACTIONS, **options)
+    horde: Any = SimpleNamespace(questions=questions_about(policies))
+    return CuriousBehaviour(horde, N_ACTIONS, **options)
 
 
 # ---- b ----------------------------------------------------------------------------------------------------
@@ -157,124 +129,63 @@ def test_b_is_the_share_of_the_draws_in_which_the_action_is_taken(seed: int) -> 
     assert (np.abs(shares - b) < 4.0 * np.sqrt(b * (1.0 - b) / counts.sum())).all()
 
 
-# ---- drives -----------------------------------------------------------------------------------------------
+# ---- options with a stopping rule --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_noise_attracts_nothing_by_ude(scale: float) -> None:
-    """White noise of any size beside a demon without error: the options stay about equally likely to a factor."""
-    stream = Stream([LEFT, RIGHT], "ude")
+def test_an_option_lasts_until_it_stops_and_b_is_its_policys() -> None:
+    """Feature 9 stops "right". While that goes on b(right) is 1; at a stop it is .4, of a decision for one of two.
+
+    "Uniform", the other, is a policy without a rule: it ends with probability 1/2, and b(right) is then
+    1/2 x 1/3 + 1/2 x (.5 + .5 / 3). A b of the chosen option alone would be 1 or 1/3 at decisions, too.
+    """
+    option = Option("to nine", RIGHT, StopAt((9,)))
+    horde: Any = SimpleNamespace(
+        questions=(*model_of(option, [3, 9]), *questions_about([Uniform(N_ACTIONS)]))
+    )
+    behaviour = CuriousBehaviour(horde, N_ACTIONS, epsilon=0.0)
+    assert behaviour.option_names == ["to nine", "policy 0", "random"]
+    decision = 0.5 * 1.0 + 0.5 / 3.0
     rng = np.random.default_rng(0)
-    probabilities = []
-    for step in range(6_000):
-        stream.learn([scale * rng.normal(), rng.normal()])
-        if step >= 1_000:
-            probabilities.append(stream.drive.probabilities())
-    np.testing.assert_allclose(np.mean(probabilities, axis=0), 0.5, atol=0.1)
+    n_begun = 0
+    for _ in range(400):
+        behaviour.forget()
+        action, b = behaviour.draw(rng, HERE[0], np.array([3]))
+        expected = decision if action == 1 else 0.5 / 3.0
+        assert b == pytest.approx(expected)
+        is_option = behaviour.n_followed[0] > n_begun
+        n_begun = int(behaviour.n_followed[0])
+        if not is_option:
+            continue
+        assert behaviour.draw(rng, HERE[0], np.array([4])) == (1, 1.0)
+        action, b = behaviour.draw(rng, HERE[0], np.array([4, 9]))
+        assert b == pytest.approx(decision if action == 1 else 0.5 / 3.0)
+        n_begun = int(behaviour.n_followed[0])
+    assert n_begun > 300
 
 
-def test_what_changed_attracts_by_ude_until_it_is_learned() -> None:
-    """A mean error of one deviation for 300 steps, then none."""
-    stream = Stream([LEFT, RIGHT], "ude")
-    rng = np.random.default_rng(0)
-    for _ in range(3_000):
-        stream.learn(rng.normal(size=2))
-    for _ in range(300):
-        stream.learn([rng.normal(), rng.normal(1.0)])
-    assert stream.drive.probabilities()[1] > 0.7
-    probabilities = []
-    for step in range(6_000):
-        stream.learn(rng.normal(size=2))
-        if step >= 1_000:
-            probabilities.append(stream.drive.probabilities())
-    np.testing.assert_allclose(np.mean(probabilities, axis=0), 0.5, atol=0.15)
-
-
-@pytest.mark.parametrize(("n_before", "drive"), [(1e5, 0.0), (1e9, 0.1)])
-def test_noise_that_grew_attracts_nothing_for_long_at_any_age(
-    n_before: float, drive: float
-) -> None:
-    """A hundred times as large since 4,000 steps; with the deviation of all 10^9 steps the drive would stay 1."""
-    stream = Stream([LEFT, RIGHT], "ude")
-    stream.learn([1.0, 1.0])
-    older = {"_n": np.full(2, n_before), "_square": np.full(2, n_before)}
-    stream.drive.restore(stream.drive.state() | older)
-    rng = np.random.default_rng(0)
-    drives = []
-    for step in range(4_000):
-        stream.learn(100.0 * rng.normal(size=2))
-        if step >= 3_000:
-            drives.append(stream.drive.of_demons())
-    assert np.mean(drives) == pytest.approx(drive, abs=0.1)
-
-
-def test_what_is_not_followed_is_not_forgotten() -> None:
-    stream = Stream([LEFT, RIGHT], "ude")
-    rng = np.random.default_rng(0)
-    for _ in range(500):
-        stream.learn([rng.normal(), rng.normal(1.0)])
-    drive_before = stream.drive.of_demons()
-    for _ in range(500):
-        stream.learn(rng.normal(size=2), rho=[1.0, 0.0])
-    drive_after = stream.drive.of_demons()
-    assert drive_after[1] == drive_before[1]
-    assert drive_after[0] != drive_before[0]
-
-
-def test_the_change_of_predictions_is_a_drive() -> None:
-    stream = Stream([LEFT, RIGHT], "change")
-    rng = np.random.default_rng(0)
-    for step in range(1_000):
-        stream.horde.answers = np.array([1.0, 0.001 * step])
-        stream.learn(rng.normal(size=2))
-    probabilities = stream.drive.probabilities()
-    assert probabilities[1] == pytest.approx(0.75)
-    assert probabilities.sum() == pytest.approx(1.0)
-
-
-def test_a_variance_here_above_that_elsewhere_is_a_drive() -> None:
-    """V = 8 here and 1 elsewhere; noise has V = 100 everywhere. Questions without a variance do not count."""
-    horde = ScriptedHorde([LEFT, RIGHT])
-    horde.questions = [q for one in horde.questions for q in (one, variance_of(one))]
-    horde.n_demons = 4
-    drive = OptionDrive(horde, "variance")  # type: ignore[arg-type]
-    horde.rho = np.ones(4)
-    horde.td_error = np.ones(4)
-    student = SimpleNamespace(learning_steps=0)
-    life = SimpleNamespace(student=student, robot_stream=SimpleNamespace(tiles=HERE[1]))
-    for step in range(1_000):
-        horde.predictions = np.array([500.0, 100.0, 0.0, 1.0 if step < 999 else 8.0])
-        student.learning_steps += 1
-        drive.after_step(SimpleNamespace(life=life))  # type: ignore[arg-type]
-    left, right = drive.probabilities()
-    share = (8 / 9.007) / (8 / 9.007 + 1 / 2)
-    assert right == pytest.approx(0.25 + 0.5 * share, abs=0.001)
-    assert left + right == pytest.approx(1.0)
-
-
-def test_demons_of_an_option_share_its_drive_and_those_about_the_behaviour_have_none() -> None:
-    stream = Stream([LEFT, RIGHT, RIGHT, RIGHT, Behaviour()], "ude")
-    assert options_of(stream.horde.questions).names == ("policy 0", "policy 1")
-    np.testing.assert_allclose(stream.drive.probabilities(), 0.5)
+def test_the_questions_of_a_model_are_one_option_and_another_rule_makes_another() -> None:
+    near = Option("near", RIGHT, StopAt((9,)))
+    other_option = Option("far", RIGHT, StopAt((8,)))
+    options = options_of(
+        [*model_of(near, [3, 9]), *model_of(other_option, [3, 9]), *questions_about([RIGHT])]
+    )
+    assert options.names == ("near", "far", "policy 0")
+    assert options.stops == (StopAt((9,)), StopAt((8,)), None)
 
 
 def test_options_come_and_go_with_their_questions() -> None:
     """The followed option goes on under its new number; a removed one ends."""
-    stream = Stream([LEFT, RIGHT], "ude")
-    behaviour = CuriousBehaviour(stream.drive, N_ACTIONS, epsilon=0.0)
+    horde: Any = SimpleNamespace(questions=questions_about([LEFT, RIGHT]))
+    behaviour = CuriousBehaviour(horde, N_ACTIONS, epsilon=0.0)
     rng = np.random.default_rng(0)
     while behaviour.draw(rng, *HERE)[0] != 1:
         pass
     n_right = int(behaviour.n_followed[1])
-    horde = stream.horde
     horde.questions = horde.questions[1:]
-    horde.n_demons = 1
-    stream.drive.rearrange(np.array([1]))
     assert behaviour.option_names == ["policy 1", "random"]
     assert behaviour.n_followed[0] == n_right
     assert behaviour.draw(rng, *HERE) == (1, 1.0)
-    horde.questions = [GVF("new", Behaviour(), Channel(0), 0.5)]
-    stream.drive.rearrange(np.array([-1]))
+    horde.questions = (GVF("new", Behaviour(), Channel(0), 0.5),)
     assert behaviour.draw(rng, *HERE)[1] == pytest.approx(2 / 3, abs=0.51)
     assert behaviour.option_names == ["random"]
 
@@ -282,17 +193,12 @@ def test_options_come_and_go_with_their_questions() -> None:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
+        (lambda: behaviour_of([Behaviour()]), "all questions are about the behaviour itself"),
         (
-            lambda: Stream([LEFT], "fear"),
-            "unknown drive 'fear': choose ude, change, variance, alike",
-        ),
-        (lambda: Stream([Behaviour()], "ude"), "all questions are about the behaviour itself"),
-        (
-            lambda: Stream([Uniform(3), *(ConstantAction(k, 100) for k in range(65))], "ude"),
+            lambda: behaviour_of([Uniform(3), *(ConstantAction(k, 100) for k in range(65))]),
             "at most 64 target policies, but the questions are about 66",
         ),
         (lambda: behaviour_of([LEFT], epsilon=1.5), "epsilon must be in"),
-        (lambda: Stream([LEFT], "variance"), "needs questions about variances of returns"),
     ],
 )
 def test_invalid_input_is_refused(make: Any, match: str) -> None:
@@ -305,7 +211,7 @@ def test_invalid_input_is_refused(make: Any, match: str) -> None:
 LEARN = "learn --physics planar --excursion-probability 0.02 --horizon 12 --seed 1 --snapshot-every never --questions"
 
 
-@pytest.mark.parametrize("words", ["curious --robots 2", "curious:change --epsilon 0.3"])
+@pytest.mark.parametrize("words", ["curious --robots 2", "curious --epsilon 0.3"])
 def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: str) -> None:
     (tmp_path / "q.toml").write_text(QUESTIONS)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour {words}"
@@ -333,7 +239,7 @@ def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: st
 def test_a_curious_robot_keeps_an_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Questions can be removed, but not all of them about policies; those about variances drive it meanwhile."""
+    """Questions can be removed, but not all of them about policies."""
     families = """
     [[family]]
     policies = ["forward", "stop", "behaviour"]
@@ -342,7 +248,7 @@ def test_a_curious_robot_keeps_an_option(
     variance = true
     """
     (tmp_path / "q.toml").write_text(families)
-    command = f"{LEARN} {tmp_path}/q.toml --behaviour curious:variance"
+    command = f"{LEARN} {tmp_path}/q.toml --behaviour curious"
     assert commands.horde(f"{command} --steps 150 --out {tmp_path}/run") == 0
     assert summary_of(tmp_path / "run")["n_questions"] == 6
     assert commands.horde(f"resume {tmp_path}/run --steps 200 --remove [fs]*") == 2

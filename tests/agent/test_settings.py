@@ -94,7 +94,6 @@ BEHAVIOURS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"behaviour": "curious", "questions": "nexting"}, "all about the behaviour itself"),
     ({**POLE, "behaviour": "curious"}, "all about the behaviour itself"),
-    ({"behaviour": "curious", "shards": "2"}, "--shards does not gather"),
     ({"epsilon": 0.2}, "--epsilon 0.2 requires --behaviour greedy:NAME or curious"),
     ({"behaviour": "greedy:lamp", "repeat": 0.2}, "--repeat 0.2 belongs to --behaviour random"),
 ]

@@ -151,8 +151,7 @@ def make_run(
         _refuse_rules_with_b(questions, config)
     if file.suffix == ".toml":
         interface = families.feeding_back(file, interface, questions)
-    reads_each_step = behaviour_of(settings_of_robot.behaviour).reads_each_step
-    reads_each_step |= settings_of_robot.predictions is not None
+    reads_each_step = settings_of_robot.predictions is not None
     is_eager = settings_of_robot.is_real_time or reads_each_step or interface.feedback is not None
     if config.surprise is not None:
         # A block ends where no step is queued
@@ -314,7 +313,7 @@ def new_life(
         "unix_clock": unix_clock,
     }
     rngs = [np.random.default_rng(config.seed + k) for k in range(len(envs))]
-    behaviours, observers = behaviour_of(config.behaviour).policies(
+    behaviours = behaviour_of(config.behaviour).policies(
         run.horde,
         n_actions=len(run.interface.actions),
         n_robots=len(envs),
@@ -326,7 +325,7 @@ def new_life(
     for robot in zip(envs[1:], behaviours[1:], rngs[1:], strict=True):
         life.add_robot(*robot)
     sampler = Sampler()
-    life.observers += [run.watch, sampler, *observers]
+    life.observers += [run.watch, sampler]
     return life, sampler
 
 
