@@ -141,7 +141,7 @@ class CuriousBehaviour:
         self.n_followed: Integers = np.zeros(len(self._options.policies) + 1, dtype=np.int64)
 
     def end_probability(self, observation: Floats, tiles: Tiles) -> float:
-        """Return the probability that the option ends in a state that it reached, beta, as `draw` sees it."""
+        """Return beta, the probability that the option ends, at an observation, (n_channels,), and its tiles."""
         stops = None
         if 0 <= self._option < len(self._options.stops):
             stops = self._options.stops[self._option]
