@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import signal
@@ -517,6 +518,24 @@ def test_rows_without_times_follow_a_gap_after_a_silence(
     assert summary_of("run")["learning_steps"] == 18
     (gap,) = np.flatnonzero(read(Path("run/log/life.rec")).rows["flags"][1:] & Flag.GAP)
     assert gap == 8
+
+
+def test_rows_that_come_faster_than_they_are_learned_from_wait_and_that_is_said_once(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By a clock in which a piece of the pipe waits ten seconds for the learner; all rows are learned from."""
+    pieces = [(0.0, f"{line}\n".encode()) for line in csv_lines(rows(40))]
+    ticks = itertools.count(step=10)
+    reader = LineReader(Bursts(*pieces), clock=lambda: float(next(ticks)))
+    monkeypatch.setattr("horde_agent.runs.sources.streamed_rows.LineReader", lambda _: reader)
+
+    assert folder.run(f"{LEARN} --out run") == 0
+
+    assert (
+        capfd.readouterr().err.count("has rows faster than they are learned from: they wait") == 1
+    )
+    assert summary_of("run")["learning_steps"] == 39
+    assert summary_of("run")["gaps"] == 0
 
 
 # ---- further rows ----------------------------------------------------------------------------------------------------
