@@ -2,7 +2,7 @@
 
 A robot lives with the 795 questions and `--surprise 1/week`. Then it goes on once for each fault, from the same
 state. The constants of `scoring.surprise` were chosen on lives with the seeds 0, 1 and 3 and other faults; no claim
-is judged on them. Strengths change the returns of the affected sensors by half a standard deviation or more.
+is judged on them. The strengths were chosen by hand.
 """
 
 from __future__ import annotations
