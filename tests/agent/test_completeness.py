@@ -65,6 +65,7 @@ MAY_DIFFER = {
         [f"SpanArrays.{name}" for name in SpanArrays._fields if name.startswith("run_")]
         + [
             "SpanArrays.n_runs",
+            "SpanArrays.rates",
             "SpanArrays.table",
             "SpanArrays.precomputed",
             "OffsetArrays.is_due",
