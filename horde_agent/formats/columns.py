@@ -413,7 +413,7 @@ class Columns:
             channels.append(channel._replace(origin=shift.origin, scale=shift.scale))
         return cls(tuple(channels)).with_keys(
             period_s=header["period_s"],
-            tile_layout=header.get("chosen_layout") or header["tile_layout"],
+            tile_layout=header["tile_layout"],
             actions=tuple(header["actions"]),
             tests_excursions=bool(header.get("tests_excursions")),
             **named,

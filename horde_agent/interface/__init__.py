@@ -165,14 +165,14 @@ class Interface:
         metadata: Mapping[str, Any] = env.metadata
         channels, ages = _channels(metadata.get("channels"), int(box.shape[0]), _n_frames(env))
         layout = metadata.get("tile_layout")
+        described = [channel._asdict() for channel in channels]
         if layout is None:
             coder = TileCoder.default(len(channels))
         else:
-            coder = TileCoder.from_layout(layout, [channel._asdict() for channel in channels], ages)
+            coder = TileCoder.from_layout(layout, described, ages)
         chosen_coder = None
         chosen_layout = metadata.get("chosen_layout")
         if chosen_layout:
-            described = [channel._asdict() for channel in channels]
             chosen_coder = TileCoder.from_layout(chosen_layout, described, ages)
         actions = _actions(metadata.get("actions"), env, int(discrete.n))
         scaler = Scaler(box.low.astype(np.float64), box.high.astype(np.float64))

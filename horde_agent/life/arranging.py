@@ -95,6 +95,7 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
             **body.metadata,
             "channels": channels,
             "tile_layout": layout,
+            "chosen_layout": recorded.get("chosen_layout"),
             "restorable": False,
             "lost": sorted(lost),
             "arranged": True,

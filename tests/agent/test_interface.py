@@ -280,10 +280,12 @@ def test_every_layout_has_the_tiles_of_its_table(path: Path) -> None:
         robot = create2()
     channels = [{"name": c.name, "group": c.group} for c in robot.channels]
     groups = [channel["group"] for channel in channels]
-    n_tilings = [
-        t["tilings"] * (1 if "channels" in t else groups.count(t["group"]))
-        for t in layout["tiling"]
-    ]
+    n_tilings = []
+    for table in layout["tiling"]:
+        n_places = 1
+        if "group" in table:
+            n_places = groups.count(table["group"])
+        n_tilings.append(table["tilings"] * n_places)
     n_tiles = [
         n * int(np.prod(t["intervals"])) for n, t in zip(n_tilings, layout["tiling"], strict=True)
     ]
