@@ -20,7 +20,7 @@ from horde_agent.cluster import ShardLost
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
-from horde_agent.life.arranging import ArrangedBody, ChannelChanges
+from horde_agent.life.arranging import ArrangedBody, ChannelChanges, with_recorded_layouts
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.counts import UnfitResult
@@ -37,6 +37,7 @@ from horde_agent.runs.config import (
     refuse_no_command,
     resolve,
     with_backend,
+    with_retention,
 )
 from horde_agent.runs.exit_reason import Ended, SignalHandler
 from horde_agent.runs.reporting.report import (
@@ -139,6 +140,7 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
     """Resume a run in its folder, which an error leaves as it is."""
     folder = RunFolder(command.run)
     config = resume_settings(folder, command.steps)
+    config = with_retention(config, command.keep, archive=command.archive)
     if config.watch:
         need_extras()
     if command.on_alarm is not None:
@@ -263,14 +265,22 @@ def _resuming(
         )
     header = header_of(folder.life)
     if command.channels is None and not header.get("arranged"):
-        return _robot(config, folder, console, signals, resumed, requested)
+        arrange = partial(with_recorded_layouts, recorded=header)
+        return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
     changes = ChannelChanges()
     if command.channels is not None:
         changes = ChannelChanges.of(command.channels)
     if config.shards is not None or config.robots > 1:
         raise BadInput(f"--channels {command.channels}: it is for one robot and one Horde; omit it")
-    arrange = partial(ArrangedBody, recorded=header, changes=changes)
-    return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
+    return _robot(
+        config,
+        folder,
+        console,
+        signals,
+        resumed,
+        requested,
+        arrange=partial(ArrangedBody, recorded=header, changes=changes),
+    )
 
 
 def _robot(
@@ -285,7 +295,7 @@ def _robot(
 ) -> Session:
     """Return a session of one robot or several, with warnings about its update rules.
 
-    `arrange` makes a body whose sensors changed one with the channels of its record.
+    `arrange` makes a body of the present one that its record describes.
     """
     with ExitStack() as undo:
         envs = [make_env(config) for _ in range(config.robots)]

@@ -135,6 +135,8 @@ class ResumeConfig:
         learn_from_record: Train the further questions on the recording first.
         channels: Sensors that the body has or lacks now, `new:NAME,lost:NAME`. A new one is recorded, and
             questions of --add may name it; a lost one is missing. All weights stay.
+        keep: Rows of the record that stay from now on, as of `horde learn`, or `all`.
+        archive: With --keep, write older files to Parquet before.
         port: Port of the robot, if it has another one than before, or this is another robot of its kind.
         on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
@@ -161,6 +163,11 @@ class ResumeConfig:
     channels: Annotated[
         str | None, tyro.conf.arg(metavar="CHANGES", help_behavior_hint="(default: as before)")
     ] = None
+    keep: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="30d|10GB|all", help_behavior_hint="(default: as before)"),
+    ] = None
+    archive: bool = False
     port: Annotated[
         str | None, tyro.conf.arg(metavar="PORT", help_behavior_hint="(default: as before)")
     ] = None

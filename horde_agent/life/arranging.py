@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from horde_agent.interface import Interface, readable
 from horde_agent.refusals import BadInput
 from horde_agent.tiles import TileCoder
 
@@ -42,6 +43,21 @@ class ChannelChanges(NamedTuple):
                 )
             names[kind].append(name)
         return cls(tuple(names["new"]), tuple(names["lost"]))
+
+
+def with_recorded_layouts(
+    env: gymnasium.Env[Any, Any], recorded: Mapping[str, Any]
+) -> gymnasium.Env[Any, Any]:
+    """Return a body with the tile layouts of a record, to which its weights belong.
+
+    Those of this program may be others than those of the version that the life began with.
+    """
+    env = readable(env)
+    names = [channel["name"] for channel in recorded["channels"]]
+    if [channel.name for channel in Interface.of(env).channels] == names:
+        layouts = {key: recorded.get(key) for key in ("tile_layout", "chosen_layout")}
+        env.metadata = {**env.metadata, **layouts}
+    return env
 
 
 class ArrangedBody(gymnasium.Env[Any, Any]):

@@ -327,9 +327,10 @@ class Life:
     def _other_robots(self) -> list[RobotStream]:
         return [robot for robot in self.robots if robot is not self.robot_stream]
 
-    def set_position(self, step: int) -> None:
-        """Set the step counter from the recording, for a robot that kept moving after the snapshot."""
+    def set_position(self, step: int, t: float) -> None:
+        """Set step and robot time, in s, from the recording, for a robot that kept moving after the snapshot."""
         self.counts.steps = step
+        self.robot_stream.info_fields["t"] = t
 
     def draw_from(self, rngs: Sequence[np.random.Generator]) -> None:
         """Continue a robot that cannot be restored after a gap, in `begin`, with other random numbers.
@@ -533,6 +534,8 @@ class Life:
         observation, info = robot_stream.env.reset(seed=seed, options=options)
         unix_s = self._unix_clock()
         robot_info = RobotInfo.of(info, begins=True)
+        if robot_stream.is_resumed:
+            robot_stream.continue_time(robot_info)
         robot_stream.take(observation, robot_info, unix_s=unix_s)
         if robot_info.manoeuvre_steps is None:
             n_steps = body.n_drive_frames
@@ -558,7 +561,7 @@ class Life:
                     flags=robot_info.flags,
                     robot=self.robot,
                     unix_s=frame_unix_s,
-                    **robot_info.row_fields,
+                    **robot_stream.fields_of(robot_info),
                 )
                 self.recorder.write(row)
 

@@ -97,6 +97,8 @@ class RobotStream:
             unknown.
         unix_s: Wall clock when the current observation arrived, in seconds since 1970; NaN if
             unknown. It is not part of the state.
+        before_s: Robot time before a clock that began anew when the life was resumed, in seconds; 0 for
+            any other.
         tiles: Its active features, shape (n_active,), once it was encoded, else None.
         awaits_reply: Whether it has its row, and the next one has not arrived.
 
@@ -136,6 +138,7 @@ class RobotStream:
         self.info_fields = RobotInfo.of({}).row_fields
         self.reward = np.nan
         self.unix_s = np.nan
+        self.before_s = 0.0
         self.tiles: Tiles | None = None
         self.awaits_reply = False
         self._n_not_applied_in_a_row = 0
@@ -223,7 +226,7 @@ class RobotStream:
         self.observation = values
         self.flags = flags
         self.tiles = None
-        self.info_fields = info.row_fields
+        self.info_fields = self.fields_of(info)
         self.reward = info.reward
         self.unix_s = unix_s
         self.awaits_reply = False
@@ -235,6 +238,20 @@ class RobotStream:
             self._wait_for_obedience(is_obeying=bool(info.obeyed))
         elif is_step:
             self._n_not_applied_in_a_row = 0
+
+    def continue_time(self, info: RobotInfo) -> None:
+        """Let robot time go on behind that of the record if the robot's clock began anew, as of a resume's reset."""
+        latest_s = self.info_fields["t"]
+        first_s = [frame_info.row_fields["t"] for _, frame_info, _ in self.body.drive_frames()]
+        if min([*first_s, info.row_fields["t"]]) <= latest_s:
+            self.before_s = latest_s + self.interface.period_s
+
+    def fields_of(self, info: RobotInfo) -> dict[str, Any]:
+        """Return the fields of a row that `info` has, with the time that goes on from that of the record."""
+        fields = info.row_fields
+        if self.before_s:
+            fields["t"] += self.before_s
+        return fields
 
     def begin_again(self) -> None:
         """Make the current observation the first one after a gap, as if a drive had ended there."""

@@ -39,7 +39,17 @@ FORMAT = LIFE
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 
-_OF_BODY = ("dtype", "channels", "ranges", "low", "high", "tile_layout", "lost", "arranged")
+_OF_BODY = (
+    "dtype",
+    "channels",
+    "ranges",
+    "low",
+    "high",
+    "tile_layout",
+    "chosen_layout",
+    "lost",
+    "arranged",
+)
 """Keys of a header that differ if the body's sensors changed."""
 
 OnFault = Callable[[str], None]

@@ -54,6 +54,8 @@ MOST_ROBOTS = 1_000
 MOST_STEPS = 10**12  # 3,000 years at 10 Hz
 MOST_HORIZON = MOST_PASSES = 10**6
 MOST_SEED = 2**63 - 1
+KEEP_ALL = "all"
+"""`--keep` of a resume that removes no further rows."""
 NO_OFFSET = "0"
 NO_AVERAGE = 0.0
 STANDARD_INPUT = Path("-")
@@ -371,6 +373,31 @@ def refuse_early(config: LearnConfig) -> None:
         if is_broken:
             raise BadInput(sentence)
     seconds(config.snapshot_every)
+
+
+def with_retention(config: LearnConfig, keep: str | None, *, archive: bool) -> LearnConfig:
+    """Return the settings of a run that keeps another part of its record from now on.
+
+    Args:
+        config: The settings until now.
+        keep: As of `horde learn`, or "all"; None for what it was.
+        archive: Whether files are written to Parquet before they are removed; it stays so.
+
+    Raises:
+        BadInput: If it does not fit the run.
+    """
+    if keep is None and not archive:
+        return config
+    if keep is None:
+        changed = replace(config, archive=True)
+    elif keep == KEEP_ALL:
+        changed = replace(config, keep=None, archive=archive)
+    else:
+        changed = replace(config, keep=keep, archive=archive)
+    for is_broken, sentence in _rules_of_keeping(changed):
+        if is_broken:
+            raise BadInput(sentence)
+    return changed
 
 
 def refuse_out_of_range(name: str, value: int | None) -> None:

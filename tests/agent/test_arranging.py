@@ -154,3 +154,58 @@ def test_channels_that_are_not_named_or_do_not_fit_are_refused(
     for options, facts in refusals.items():
         line = refused(["resume", "run", "--steps", "400", *options.split()], capsys)
         assert states(line, *facts)
+
+
+LAYOUT = """
+[[tiling]]
+channels = ["age"]
+intervals = [4]
+tilings = 2
+"""
+CHOSEN = LAYOUT.replace("[4]", "[8]")
+OTHER = LAYOUT.replace("age", "saw")
+
+
+def laid_out(tile_layout: str | None, chosen_layout: str | None, high: float = 1.0) -> Any:
+    """Return what makes a body for which this program has these layouts."""
+
+    def make(_config: object) -> ToyBody:
+        body = ToyBody()
+        layouts = {"tile_layout": tile_layout, "chosen_layout": chosen_layout}
+        body.metadata = {**body.metadata, **layouts}
+        body.observation_space = gymnasium.spaces.Box(0.0, high, (3,), np.float32)
+        return body
+
+    return make
+
+
+@pytest.mark.parametrize("features", ["chosen", "fixed"])
+def test_a_life_keeps_the_layouts_with_which_it_began(
+    features: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those of the later program, of as many tiles over another channel, it would learn other weights.
+
+    A life that began without a chosen layout goes on without one.
+    """
+    for first in ((LAYOUT, CHOSEN), (None, None)):
+        name = f"{features}{first[0] is None}"
+        for run, later in ((f"{name}-same", first), (f"{name}-other", (OTHER, OTHER))):
+            words = f"{LIFE} --features {features} --steps 100 --out {tmp_path / run}"
+            monkeypatch.setattr(learn, "make_env", laid_out(*first))
+            assert horde(words) == 0
+            monkeypatch.setattr(learn, "make_env", laid_out(*later))
+            assert horde(f"resume {tmp_path / run} --steps 200") == 0
+        assert same(tmp_path / f"{name}-same", tmp_path / f"{name}-other")
+
+
+def test_observations_with_other_bounds_are_refused(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same reading would be another tile."""
+    monkeypatch.setattr(learn, "make_env", laid_out(LAYOUT, None))
+    assert horde(f"{LIFE} --steps 100 --out run") == 0
+    monkeypatch.setattr(learn, "make_env", laid_out(LAYOUT, None, high=2.0))
+    line = refused(["resume", "run", "--steps", "200"], capsys)
+    assert states(
+        line, "observations of age from 0.0 to 1.0", "from 0.0 to 2.0", "--backend replay"
+    )

@@ -20,15 +20,15 @@ import gymnasium
 import numpy as np
 import pytest
 
-from horde_agent import cli
+from horde_agent import StreamRun, cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
 from horde_agent.life.observers import Sampler
-from horde_agent.record import Flag, Phase, Row, read
+from horde_agent.record import Flag, Phase, Row, new_rows, read
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
-from horde_agent.runs.sources import robot
-from horde_agent.runs.storage.event_log import EventLog
+from horde_agent.runs.sources import robot, streamed_rows
+from horde_agent.runs.storage.event_log import EventLog, RecordedEvents
 from horde_agent.runs.storage.events import AlarmCommand, Alarms, ClockEvents, Clocks, Events
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import new_life
@@ -95,10 +95,17 @@ def test_an_event_says_when_a_demon_diverged() -> None:
     assert logged == [{"step": 20, "event": "diverged", "row": 7}]
 
 
+def log_of(logged: list[dict[str, Any]]) -> Any:
+    """Return an event log in memory."""
+    return SimpleNamespace(
+        append=logged.append, read=lambda: RecordedEvents("events.jsonl", logged, [])
+    )
+
+
 def clock_events(readings: list[tuple[float, float, float]]) -> list[dict[str, Any]]:
     """Return the events of a life whose clocks show these times (unix, boot, monotonic) at steps 0, 10, ..."""
     logged: list[dict[str, Any]] = []
-    log: Any = SimpleNamespace(append=logged.append)
+    log = log_of(logged)
     recorder: Any = SimpleNamespace(n_rows=8)
     shown = [(0.0, 0.0, 0.0)]
     clocks = Clocks(
@@ -172,11 +179,102 @@ def test_readings_that_another_process_separated_are_no_jump() -> None:
     clocks = Clocks(
         unix=lambda: next(unix), boot=lambda: next(boots), monotonic=lambda: next(monotonic)
     )
-    log: Any = SimpleNamespace(append=logged.append)
+    log = log_of(logged)
     events = ClockEvents(log, SimpleNamespace(n_rows=1), clocks)  # type: ignore[arg-type]
     for step in (0, 10, 20):
         look(events, step, [0.5])
     assert logged == []
+
+
+class Process(NamedTuple):
+    """What a process that lives a life sees: its clocks at the beginning, and what it leaves for the next one."""
+
+    unix_s: float
+    boot_s: float
+    boot_id: str
+
+
+def jumps_found(
+    processes: list[Process], *, jump_s: float = 0.0, recorded_s: float = np.nan
+) -> list[tuple[int, float]]:
+    """Return step and size of the jumps that a life logs whose processes see these clocks.
+
+    In each process the clocks are compared at step 10; then its snapshot is taken, and then the wall clock
+    jumps by `jump_s`, and is compared at step 20. `recorded_s` is in the rows since the snapshot.
+    """
+    logged: list[dict[str, Any]] = []
+    rows = new_rows(2, 1)
+    rows["unix_s"][0] = recorded_s
+    former: dict[str, Any] | None = None
+    for number, process in enumerate(processes):
+        ahead = [0.0]
+        clocks = Clocks(
+            unix=partial(lambda p, a: p.unix_s + a[0], process, ahead),
+            boot=partial(lambda p: p.boot_s, process),
+            monotonic=partial(lambda p: p.boot_s, process),
+            boot_id=partial(lambda p: p.boot_id, process),
+        )
+        recorder: Any = SimpleNamespace(n_rows=8)
+        events = ClockEvents(log_of(logged), recorder, clocks)
+        events.compare_with(former, rows, step=100 * number)
+        events.compare(100 * number + 10)
+        former = events.reading()
+        ahead[0] = jump_s
+        events.compare(100 * number + 20)
+    return [(event["step"], event["by_s"]) for event in logged]
+
+
+def test_a_jump_of_the_wall_clock_while_no_process_runs_is_found() -> None:
+    """An hour back between two processes of which the second begins 60 s later; a stop of two days is no jump."""
+    ended = Process(1e9, 100.0, "a")
+    assert jumps_found([ended, Process(1e9 - 3540.0, 160.0, "a")]) == [(100, -3600.0)]
+    assert jumps_found([ended, Process(1e9 + 86460.0, 160.0, "a")]) == [(100, 86400.0)]
+    assert jumps_found([ended, Process(1e9 + 172800.0, 100.0 + 172800.0, "a")]) == []
+
+
+def test_after_a_start_of_the_computer_only_a_jump_back_is_seen() -> None:
+    """Its clock since the start says nothing then: a day later may be a day without power. The record knows more."""
+    ended = Process(1e9, 100.0, "a")
+    assert jumps_found([ended, Process(1e9 + 86400.0, 5.0, "b")]) == []
+    assert jumps_found([ended, Process(1e9 - 3600.0, 5.0, "b")]) == [(100, -3600.0)]
+    later = jumps_found([ended, Process(1e9 - 3600.0, 5.0, "b")], recorded_s=1e9 + 50.0)
+    assert later == [(100, -3650.0)]
+    # Without a name of the start, as on other systems
+    assert jumps_found([ended._replace(boot_id=""), Process(1e9 + 9.0, 5.0, "")]) == []
+
+
+def test_a_jump_after_the_snapshot_is_logged_once() -> None:
+    """Each process sees one of 7 s after its snapshot; the next one begins with it, or with another after a kill."""
+    processes = [Process(1e9 + 7.0 * k + k, 100.0 + k, "a") for k in range(3)]
+    assert jumps_found(processes, jump_s=7.0) == [(20, 7.0), (120, 7.0), (220, 7.0)]
+
+
+def test_a_resume_says_that_the_wall_clock_was_set_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the events of a life, and of a stream; their rows stay in order by step and robot time."""
+    run = tmp_path / "run"
+    learner = StreamRun(
+        ["x"], [[0, 1]], questions="nexting", has_times=False, out=tmp_path / "stream"
+    )
+    for _ in range(12):
+        learner.row([0.5])
+    learner.close()
+    assert toy(f"learn --horizon 8 --steps 40 --out {run}", monkeypatch) == 0
+    clocks = partial(Clocks, unix=lambda: time.time() - 3600.0)
+    monkeypatch.setattr(robot, "ClockEvents", partial(ClockEvents, clocks=clocks()))
+    monkeypatch.setattr(streamed_rows, "Clocks", clocks)
+    assert toy(f"resume {run} --steps 80", monkeypatch) == 0
+    learner = StreamRun.resume(tmp_path / "stream")
+    learner.row([0.5])
+    learner.close()
+    for folder, step in ((run, 40), (tmp_path / "stream", 11)):
+        events = RunFolder(folder).events.read().events
+        (jump,) = [event for event in events if event["event"] == "clock"]
+        assert (jump["step"], jump["stopped"], round(jump["by_s"])) == (step, True, -3600)
+    rows = read(tmp_path / "stream/log/life.rec").rows
+    assert np.all(np.diff(rows["step"]) > 0)
+    assert np.all(np.diff(rows["t"]) > 0.0)
 
 
 @pytest.mark.sim

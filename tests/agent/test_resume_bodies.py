@@ -148,6 +148,18 @@ class Seeded(ToyBody):
         return super().reset(seed=seed, options=options)
 
 
+def test_robot_time_goes_on_when_the_robots_clock_begins_anew(toy: Callable[..., int]) -> None:
+    """It has no tenths of a second from the record: it would begin at 0 after each resume, in drives too."""
+    assert toy("learn --steps 100 --excursion-probability 0.1 " + TOY) == 0
+    for steps in (200, 300):
+        assert toy(f"resume a --steps {steps}") == 0
+    rows = read(Path("a/log/life.rec")).rows
+    assert np.count_nonzero(rows["phase"] == Phase.CENTRE) > 20
+    assert np.all(np.diff(rows["t"])[np.diff(rows["step"]) > 0] > 0.0)
+    assert np.all(np.diff(rows["t"]) >= 0.0)
+    assert 29.0 < rows["t"][-1] < 32.0
+
+
 def test_each_resume_of_a_robot_draws_its_own_numbers_which_its_seed_and_number_repeat(
     toy: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,8 +109,10 @@ class RobotSource(Source):
             self.recorder = new_recorder(run, self.env, has_tests=has_tests)
             self.student.errors.table.record_to(run.folder.excursions)
         self.life.observers.append(Events(run.folder.events, self.recorder))
-        self.life.observers.append(ClockEvents(run.folder.events, self.recorder))
+        self._clock_events = ClockEvents(run.folder.events, self.recorder)
+        self.life.observers.append(self._clock_events)
         self.snapshot_writer = SnapshotWriter(run, self.sampler, resumed, self.recorder)
+        self.snapshot_writer.clock_state = self._clock_events.reading
         if requested is not None:
             self.snapshot_writer.pending = self._change
         picture = self.life.body.metadata.get("picture")
@@ -171,6 +173,8 @@ class RobotSource(Source):
         event = self._restore()
         self.life.begin()
         self.run.folder.events.append(event, is_needed=True)
+        rows_since = self.recorder.since.rows
+        self._clock_events.compare_with(self._resumed.clocks, rows_since, self._resumed.step)
         self.recorder.open_last()
         if not self._is_redone:
             # They follow rows that were lost, and the robot takes these steps otherwise
@@ -198,7 +202,7 @@ class RobotSource(Source):
             observer = outside_drives(self.sampler.update, life.student)
             position = replay_rows(life, [rows_since], observer)
             if position is not None:
-                life.set_position(position)
+                life.set_position(position, float(np.fmax.reduce(rows_since.rows["t"])))
             if state or len(rows_since):
                 seeds = [self.run.config.seed + robot for robot in range(len(self.envs))]
                 life.draw_from(

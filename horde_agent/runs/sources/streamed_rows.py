@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +42,7 @@ from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, L
 from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.recorded_rows import take_counted
 from horde_agent.runs.storage.event_log import STREAMED
+from horde_agent.runs.storage.events import ClockEvents, Clocks
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import freeze, frozen_snapshot, refuse_without_horde
 from horde_agent.runs.storage.one_place import began_event
@@ -81,7 +81,7 @@ class StreamedRows(Source):
         run: The run.
         table: Describes the rows; nothing is read from it.
         resumed: Where the run starts.
-        unix_clock: Seconds since 1970.
+        clocks: Those of the computer; they decide nothing that is learned.
 
     Attributes:
         rows: Converts their cells.
@@ -100,7 +100,7 @@ class StreamedRows(Source):
         table: Table,
         resumed: Resumption = NEW,
         *,
-        unix_clock: Callable[[], float] = time.time,
+        clocks: Clocks | None = None,
     ) -> None:
         self.rows = ArrivingRows(table)
         is_tested = is_streamed(vars(run.config)) or has_actions(table.header)
@@ -109,7 +109,7 @@ class StreamedRows(Source):
         self.cycle_s = Durations()
         self._where = table.where
         self._table = table
-        self._unix_clock = unix_clock
+        self._clocks = clocks or Clocks()
         self._progress: Progress | None = None
         self._is_ended = False
         self.n_rows = 0
@@ -124,6 +124,8 @@ class StreamedRows(Source):
             self.recorder = self._new_recorder()
         self._snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed, self.recorder)
         self._snapshot_writer.source_state = self._state
+        self._clock_events = ClockEvents(run.folder.events, self.recorder, self._clocks)
+        self._snapshot_writer.clock_state = self._clock_events.reading
         if not is_tested and not any(TESTS in change for change in resumed.changes):
             self.student.begin_tests()
             self._snapshot_writer.changes.append({TESTS: True})
@@ -195,6 +197,7 @@ class StreamedRows(Source):
         if not folder.is_streamed:
             event = {"step": self.learner.steps, "event": STREAMED, "row": self.recorder.n_rows}
             folder.events.append(event, is_needed=True)
+        self._clock_events.compare_with(resumed.clocks, self.recorder.since.rows, resumed.step)
         self.recorder.open_last()
         self._snapshot_writer.start()
 
@@ -217,7 +220,7 @@ class StreamedRows(Source):
             BadInput: If it is invalid: it is left out, and the next one follows a gap.
         """
         open_row = self.rows.open
-        arrival = self.rows.arrive(chunk, is_late=is_late, unix_s=self._unix_clock())
+        arrival = self.rows.arrive(chunk, is_late=is_late, unix_s=self._clocks.unix())
         self._n_unreadable_in_a_row = 0
         if open_row is not None:
             self._complete(open_row, is_last=arrival.ends_previous)
@@ -245,6 +248,7 @@ class StreamedRows(Source):
         row = completed(row, is_last=is_last)
         self.recorder.write(row)
         self._take(row)
+        self._clock_events.compare(row.step)
         if not self._is_ended:
             self._snapshot_writer.take_if_due(self.learner)
 
@@ -616,6 +620,8 @@ def continued_run(
         steps=config.steps,
         predictions=config.predictions,
         predict=config.predict,
+        keep=config.keep,
+        archive=config.archive,
     )
     return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
 

@@ -12,7 +12,8 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     gap            frames were lost, the link was lost, or the robot was reset; drives do not count
     disobeyed      an action was not applied: a safety stop or a fault; recorded once, at its first step
     late           a step was more than 50 ms late
-    clock          the wall clock jumped `by_s` seconds; nothing but the record has it
+    clock          the wall clock jumped `by_s` seconds; nothing but the record has it. Of a jump back while the
+                   computer was off, which a resume finds (`stopped`), it is the least amount
     suspended      the computer was suspended for `by_s` seconds
     surprise       predictions do not fit since `began`; `signals`, what each does, `policies`, `sentence`
     fits           predictions of these signals fit again
@@ -40,14 +41,15 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Recorder
+from horde_agent.record.segments import Records
 from horde_agent.runs.storage.event_log import EventLog
 from horde_agent.scoring.surprise import SurpriseEvent
 from horde_agent.types import Integers
@@ -63,6 +65,7 @@ GROWTH = 10.0  # of a problem, after which its alarm is repeated at once
 LONGEST_S = 60.0  # timeout of the command
 JUMP_S = 0.5  # of a clock, which a leap second exceeds and a corrected drift does not
 SAME_TIME_S = 0.1  # between readings of two clocks
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +109,14 @@ def _boot_time() -> float:
     return time.clock_gettime(clock)
 
 
+def _boot_id() -> str:
+    """Return the name of the present run of the computer; "" where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
 class Clocks(NamedTuple):
     """Clocks of the computer, in seconds.
 
@@ -113,27 +124,77 @@ class Clocks(NamedTuple):
         unix: Wall clock, since 1970 in UTC, so that time zones do not move it; people and servers do.
         boot: Since the start of the computer, suspensions included.
         monotonic: Likewise, without suspensions.
+        boot_id: Name of the time since that start, "" if it has none.
     """
 
     unix: Callable[[], float] = time.time
     boot: Callable[[], float] = _boot_time
     monotonic: Callable[[], float] = time.monotonic
+    boot_id: Callable[[], str] = _boot_id
 
 
 class ClockEvents(LifeHooks):
-    """Observe a life, and record jumps of the wall clock and suspensions of the computer."""
+    """Observe a life, and record jumps of the wall clock and suspensions of the computer.
+
+    Jumps while no process lives it are found by what a snapshot has of the clocks (`reading`).
+    """
 
     def __init__(self, log: EventLog, recorder: Recorder, clocks: Clocks | None = None) -> None:
         self._log = log
         self._recorder = recorder
         self._clocks = clocks or Clocks()
         self._previous: dict[str, float] | None = None
+        jumps = [event for event in log.read().events if event.get("event") == "clock"]
+        self._jumped_s = sum(float(event["by_s"]) for event in jumps)  # in the whole log
+
+    def reading(self) -> dict[str, Any]:
+        """Return what a later process compares its clocks with, in JSON types."""
+        unix_s = self._clocks.unix()
+        ahead_s = unix_s - self._clocks.boot()
+        if self._previous is not None:  # what jumped since then is not in the log yet
+            ahead_s = self._previous["clock"]
+        return {
+            "unix_s": unix_s,
+            "ahead_s": ahead_s - self._jumped_s,
+            "boot_id": self._clocks.boot_id(),
+        }
+
+    def compare_with(self, former: Mapping[str, Any] | None, rows: Records, step: int) -> None:
+        """Record a jump of the wall clock since a reading, but for those in the log.
+
+        After a start of the computer only a jump back is seen, of which the wall clock of the record says
+        the least amount.
+
+        Args:
+            former: The reading; None if there is none.
+            rows: Those recorded since then, shape (n_rows,).
+            step: At which the life is resumed.
+        """
+        if former is None:
+            return
+        present = self.reading()
+        if present["boot_id"] and present["boot_id"] == former["boot_id"]:
+            by_s = present["ahead_s"] - former["ahead_s"]
+        else:
+            known_s = float(np.nanmax(np.append(rows["unix_s"], former["unix_s"])))
+            by_s = min(present["unix_s"] - known_s, 0.0)
+        if abs(by_s) > JUMP_S:
+            self._append(step, "clock", by_s, stopped=True)
+
+    def _append(self, step: int, name: str, by_s: float, **further: Any) -> None:
+        by_s = round(by_s, 3)
+        if name == "clock":
+            self._jumped_s += by_s
+        row = max(self._recorder.n_rows - 1, 0)
+        self._log.append({"step": step, "event": name, "row": row, "by_s": by_s, **further})
 
     def after_step(self, event: StepEvent) -> None:
         """Compare the clocks every `EVERY` steps."""
-        step = event.row.step
-        if step % EVERY:
-            return
+        if event.row.step % EVERY == 0:
+            self.compare(event.row.step)
+
+    def compare(self, step: int) -> None:
+        """Compare the clocks at a step."""
         boot_s = self._clocks.boot()
         unix_s = self._clocks.unix()
         monotonic_s = self._clocks.monotonic()
@@ -145,8 +206,7 @@ class ClockEvents(LifeHooks):
         for name, ahead_s in ahead.items():
             by_s = ahead_s - previous[name]
             if abs(by_s) > JUMP_S:
-                row = self._recorder.n_rows - 1
-                self._log.append({"step": step, "event": name, "row": row, "by_s": round(by_s, 3)})
+                self._append(step, name, by_s)
 
 
 class RaisedAlarm(NamedTuple):

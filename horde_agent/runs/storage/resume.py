@@ -64,6 +64,7 @@ class Resumption(NamedTuple):
         steps: As requested then.
         shards: Their number; None for a single Horde.
         source: What further rows of a stream depend on; None for other sources.
+        clocks: What the clocks showed, as of `ClockEvents.reading`; None if nobody looked.
     """
 
     state: State
@@ -76,6 +77,7 @@ class Resumption(NamedTuple):
     steps: int | None = None
     shards: str | None = None
     source: dict[str, Any] | None = None
+    clocks: dict[str, Any] | None = None
 
 
 NEW = Resumption(state={})
@@ -83,7 +85,7 @@ NEW = Resumption(state={})
 
 
 def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
-    """Return the settings of a run to resume; raise BadInput if it has no recording."""
+    """Return the settings of a run to resume, as of its latest process; raise BadInput if it has no recording."""
     config = folder.sound_settings()
     if not record_files(folder.life):
         raise BadInput(
@@ -95,7 +97,11 @@ def resume_settings(folder: RunFolder, steps: int | None) -> LearnConfig:
         )
     if steps is None:
         steps = config.steps
-    return replace(config, steps=steps)
+    # An earlier resume may have changed what stays of the record
+    facts = folder.snapshot_facts()
+    keep = facts.get("keep", config.keep)
+    archive = facts.get("archive", config.archive)
+    return replace(config, steps=steps, keep=keep, archive=archive)
 
 
 def resumption(folder: RunFolder) -> Resumption:
@@ -146,6 +152,7 @@ def resumption(folder: RunFolder) -> Resumption:
             steps=steps,
             shards=shards,
             source=snapshot.facts.get("source"),
+            clocks=snapshot.facts.get("clocks"),
             number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
     folder.refuse_removed("be replayed from its start, though no snapshot is intact")
@@ -220,6 +227,14 @@ def refuse_other_body(
             raise BadInput(
                 f"{folder.path} was recorded with {len(before)} {what}, and its body now has {len(here)}, such as "
                 f"{first}: {remedy}"
+            )
+    bounds_before = list(zip(recorded["low"], recorded["high"], strict=True))
+    bounds = list(zip(now["low"], now["high"], strict=True))
+    for name, was, is_now in zip(channels, bounds_before, bounds, strict=True):
+        if was != is_now:
+            raise BadInput(
+                f"{folder.path} was recorded with observations of {name} from {was[0]} to {was[1]}, which are now "
+                f"from {is_now[0]} to {is_now[1]}: {remedy}"
             )
     for name, is_now in now["ranges"].items():
         was = recorded.get("ranges", {}).get(name)

@@ -65,6 +65,8 @@ class SnapshotWriter(LifeHooks):
         lived_before_s: Duration of the run before this process, in seconds.
         source_state: Returns what further rows of a stream depend on, in JSON types; None for other
             sources.
+        clock_state: Returns what a later process compares its clocks with, in JSON types; None if
+            nobody looks at them.
         pending: Adds and removes questions and returns the changes; called after the replay of a
             resumed run.
     """
@@ -93,6 +95,7 @@ class SnapshotWriter(LifeHooks):
         self.lived_before_s = resumed.lived_s
         self._n_resumes = resumed.number
         self.source_state: Callable[[], dict[str, Any]] | None = None
+        self.clock_state: Callable[[], dict[str, Any]] | None = None
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began = time.monotonic()
         self._taken_at = self._began
@@ -191,6 +194,8 @@ class SnapshotWriter(LifeHooks):
             "n_rows": self.n_rows,
             "n_lost": n_lost,
             "steps": self._run.config.steps,
+            "keep": self._run.config.keep,
+            "archive": self._run.config.archive,
             "wall_s": self.lived_before_s + time.monotonic() - self._began,
             "changes": list(self.changes),
             "version": self._version,
@@ -202,6 +207,8 @@ class SnapshotWriter(LifeHooks):
             facts["recording"] = self._recorder.header  # for `repair`
         if self.source_state is not None:
             facts["source"] = self.source_state()
+        if self.clock_state is not None:
+            facts["clocks"] = self.clock_state()
         if self._run.shards is not None:
             facts["entry"] = self._run.shards.at
         return _Copy(learner.steps, state, facts)
