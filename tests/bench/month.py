@@ -497,7 +497,8 @@ def _draw(killed: list[dict[str, str]], whole: list[dict[str, str]], place: Path
         disk.bar(days, heights, bottom=bottom, label=label)
         bottom += heights
     disk.set_ylabel("disk, MB")
-    disk.legend(frameon=False, fontsize=8)
+    disk.set_ylim(top=1.2 * bottom.max())
+    disk.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
     memory.plot(days, column(whole, "rss_mb"), "o-", markersize=3)
     memory.set_ylabel("memory, MB")
     speed.plot(days, column(whole, "cpu_us_per_row"), "o-", markersize=3)
@@ -505,7 +506,7 @@ def _draw(killed: list[dict[str, str]], whole: list[dict[str, str]], place: Path
     accuracy.plot(days, column(killed, "median_nmsre"), "o-", markersize=3)
     accuracy.set_ylabel("median NMSRE")
     for panel in (memory, speed, accuracy):
-        panel.set_ylim(bottom=0.0)
+        panel.set_ylim(bottom=0.0, top=1.1 * panel.get_ylim()[1])
     for panel in (speed, accuracy):
         panel.set_xlabel("day")
     for panel in panels.ravel():
