@@ -3,13 +3,17 @@
 The newest value of each series gets a rank p among its earlier ones, ties broken at random. If a series is
 exchangeable, p is uniform on (0, 1], whatever the distribution of the values, and so
 
-    e = mean over kappa of kappa p^(kappa - 1)          has the mean 1
+    e = mean over j of 2^j where p <= 2^-j, else 0      has the mean 1
     R <- (1 + R) e                                      Shiryaev-Roberts: the evidence, over all possible beginnings
 
 R minus the number of values is a martingale, and so is its mean over series and tests, whatever their
 dependence. An alarm when that mean reaches a threshold T therefore comes after T values or more on average,
-for any T: no quantile is estimated, and nothing is tuned. There are three tests of a series: it rises, it
-falls, and, for series that measure a size, only that it rises.
+for any T: no quantile is estimated, and nothing is tuned. There are two tests of a value: it rises, it falls.
+The bets 2^j share the stake evenly: with p^(kappa - 1) instead, a rank of 1/1000 brings a third as much.
+
+Machines have spells, at a wall or a dock, in which values are not exchangeable. A test is therefore discounted if its
+R, or that of a series of the same group, once reached M and fell again below 1: n values after the first test it
+counts divided by M / n, if that is above 1. This makes alarms later, never earlier, so that the bound stays.
 
 Assumption: a value's rank is uniform given the ranks before it. It holds if values are exchangeable and all earlier
 ones are compared with. Here they are the `WINDOW` values before the last `HOLD` ones, so that a change is not
@@ -18,7 +22,7 @@ Values that depend on the ones before, or drift, break it: `scoring.surprise` re
 
 Source: Shin, Ramdas & Rinaldo (2024), E-detectors: a nonparametric framework for sequential change detection,
 https://arxiv.org/abs/2203.03532, theorem 2.4 and section 3.1; Vovk, Gammerman & Shafer (2022), Algorithmic learning in
-a random world, chapter 8, for ranks and power calibrators.
+a random world, chapter 8, for ranks and calibrators.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ WINDOW = 1000  # values that a new one is compared with
 HOLD = 12  # newest values that are not compared with yet
 BURN_IN = 100  # values before the first test
 STARTS = 300  # values back to which a beginning is looked for
-KAPPAS = (0.1, 0.25, 0.5)  # of the mixture: small ones bet on extreme ranks
+N_BETS = 9  # that a rank is at most 1, 1/2, 1/4 ... 1/256
 PLAUSIBLE = 20.0  # ratio of evidence within which a beginning is as plausible as the best one
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
 _LARGEST = 1e200  # of R: products of it stay finite
@@ -43,6 +47,9 @@ _SAVED = (
     "evidence",
     "is_muted",
     "n",
+    "n_tested",
+    "_peak",
+    "_record",
     "_held",
     "_was_muted",
     "_references",
@@ -51,11 +58,12 @@ _SAVED = (
     "_labels",
 )
 
-RISES = 0
-FALLS = 1
-GROWS = 2  # the second value of a series, which measures a size, rises
-N_TESTS = 3
 N_VALUES = 2  # of a series
+N_TESTS = 2 * N_VALUES
+RISES = 0  # the first value
+RISES_SECOND = 1
+FALLS = 2  # the first value
+FALLS_SECOND = 3
 
 
 class Beginning(NamedTuple):
@@ -66,35 +74,50 @@ class Beginning(NamedTuple):
     last: int
 
 
+_BETS = 2.0 ** np.arange(N_BETS)
+
+
 def e_value(p: Floats) -> Floats:
-    """Return the e-values of ranks in (0, 1], any shape: the mean over kappa of kappa p^(kappa - 1).
+    """Return the e-values of ranks in (0, 1], any shape: the mean over j of 2^j where p <= 2^-j.
 
     Examples:
-        >>> e_value(np.array([0.001, 1.0])).round(2)
-        array([36.8 ,  0.28])
+        >>> e_value(np.array([0.0009, 0.3, 1.0])).round(2)
+        array([56.78,  0.33,  0.11])
     """
-    return np.asarray(sum(kappa * p ** (kappa - 1.0) for kappa in KAPPAS) / len(KAPPAS))
+    pays = np.asarray(p)[..., np.newaxis] * _BETS <= 1.0
+    return np.asarray(pays @ _BETS / N_BETS)
 
 
 class EDetector:
-    """Watches series of two values each: one that may rise or fall, and a size.
+    """Watches series of two values each.
 
     Args:
         n_series: Number of series.
         threshold: T, the mean number of values between false alarms, above 1.
         seed: Of the numbers that break ties.
+        groups: Number of the group of each series, from 0, shape (n_series,); None if each is one.
 
     Attributes:
         evidence: R of each test and series, shape (N_TESTS, n_series).
         is_muted: Series that are not tested and whose values are no references, shape (n_series,).
         n: Number of values so far.
+        n_tested: Number of them since the first test.
     """
 
-    def __init__(self, n_series: int, threshold: float, seed: int = 0) -> None:
+    def __init__(
+        self, n_series: int, threshold: float, seed: int = 0, groups: Integers | None = None
+    ) -> None:
         self.threshold = threshold
+        self._groups = np.arange(n_series)
+        if groups is not None:
+            self._groups = groups
+        n_groups = int(self._groups.max()) + 1
         self.evidence: Floats = np.zeros((N_TESTS, n_series))
         self.is_muted: Bools = np.zeros(n_series, dtype=np.bool_)
         self.n = 0
+        self.n_tested = 0
+        self._peak: Floats = np.zeros((N_TESTS, n_series))  # of the evidence since it was below 1
+        self._record: Floats = np.zeros((N_TESTS, n_groups))  # the largest peak before
         self._seed = seed
         self._held: Floats = np.zeros((HOLD, N_VALUES, n_series))
         self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
@@ -105,8 +128,14 @@ class EDetector:
 
     @property
     def total(self) -> float:
-        """The mean of the evidence, which an alarm compares with the threshold."""
-        return float(self.evidence.mean())
+        """The mean of the discounted evidence, which an alarm compares with the threshold."""
+        return float(self.discounted.mean())
+
+    @property
+    def discounted(self) -> Floats:
+        """Evidence over what earlier spells of its group would lead one to expect, shape (N_TESTS, n_series)."""
+        excess = self._record[:, self._groups] / max(self.n_tested, 1)
+        return np.asarray(self.evidence / np.maximum(excess, 1.0))
 
     @property
     def is_ready(self) -> bool:
@@ -126,9 +155,19 @@ class EDetector:
             self._log_e[place] = np.where(self.is_muted, 0.0, np.log(e))
             self.evidence = np.minimum((1.0 + self.evidence) * e, _LARGEST)
             self.evidence[:, self.is_muted] = 0.0
+            self.n_tested += 1
+            self._note_peaks(self.evidence < 1.0)
         self._store(values)
         self.n += 1
         return self.total >= self.threshold
+
+    def _note_peaks(self, has_ended: Bools) -> None:
+        """Follow the peaks of the evidence; those of spells that have ended, (N_TESTS, n_series), are recorded."""
+        self._peak = np.maximum(self._peak, self.evidence)
+        peaks = np.where(has_ended, self._peak, 0.0)
+        for test in range(N_TESTS):
+            np.maximum.at(self._record[test], self._groups, peaks[test])
+        self._peak[has_ended] = 0.0
 
     def _e_values(self, values: Floats) -> Floats:
         """Return the e-value of each test and series, shape (N_TESTS, n_series)."""
@@ -140,8 +179,8 @@ class EDetector:
         share = np.maximum(share, _SMALLEST_SHARE)
         n_compared = len(references) + 1
         p_above = (n_above + share * (1 + n_equal)) / n_compared
-        p_below = 1.0 + _SMALLEST_SHARE / n_compared - p_above[0]
-        return e_value(np.stack([p_above[0], p_below, p_above[1]]))
+        p_below = np.minimum(1.0 + _SMALLEST_SHARE / n_compared - p_above, 1.0)
+        return e_value(np.concatenate([p_above, p_below]))
 
     def _store(self, values: Floats) -> None:
         """Hold the newest values, and make the oldest held ones references."""
@@ -181,6 +220,7 @@ class EDetector:
 
     def restart(self) -> None:
         """Set the evidence to 0, as after an alarm: later beginnings are looked for from here on. References stay."""
+        self._note_peaks(np.ones_like(self.evidence, dtype=np.bool_))
         self.evidence[:] = 0.0
         self._log_e[:] = 0.0
 

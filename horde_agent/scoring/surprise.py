@@ -1,24 +1,27 @@
 """Surprise: whether this machine begins to behave differently, with a chosen rate of false alarms, and where.
 
-A block is `BLOCK_S` of learning. In it each question has, with delta its TD errors and rho its ratios,
+A block is `BLOCK_S` of learning. In it each question has, with delta its TD errors, rho its ratios and n the number
+of steps with rho > 0,
 
-    bias    sum rho delta / sum rho, times the root of the number of steps with rho > 0
-    spread  ln(step^2 + sum rho delta^2 / sum rho)
+    m       step^2 + sum rho delta^2 / sum rho
+    lean    root of n / m, times sum rho delta / sum rho
+    spread  ln m
 
 with the quantisation step of its channel: what happens within a step, such as a slow voltage that crosses from one
-to the next, is no news. z is their distance from the question's own running mean in running deviations, at least a
-step for the bias and 0.2 for the spread. A *signal* is what questions are
-about: a channel, the reward, or an own function; one more stands for all of them. Its two values are the mean over its
-questions of z of the spread, and the logarithm of the mean squared z of the bias. Of these
+to the next, is no news. A lean is measured in the errors of its own block, so that it is as large at a wall as in the
+open, early as late. z is the distance of a spread from the question's own running mean in running deviations, at
+least 0.2. A *signal* is what questions are about: a channel, the reward, or an own function; one more stands for all
+of them. Its two values are the mean of z over its questions, and that of their leans, weighted by their reach
+1 / (1 - gamma): a question that reaches far leans longest, since its prediction has furthest to go. Of these
 
     u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
     r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
 
-`EDetector` tests r, in grains of a quarter of a deviation: smaller differences are ties. Its
-threshold T is the number of blocks in the chosen time, so false alarms come at most at that
-rate, if the r of a signal are exchangeable. What breaks this is a machine whose errors vary irregularly over minutes:
-`python -m examples.reproduce surprise` measures how far. A change that comes as slowly as learning adapts to
-it, or that a question's own reading predicts away, is not found.
+`EDetector` tests r, in grains of a quarter: smaller differences are ties. Its threshold T is the number of blocks in
+the chosen time, so false alarms come at most at that rate, if the r of a signal are exchangeable; after spells of
+evidence that ended, a group of sensors counts less. What breaks this is a machine that is for minutes in a state that
+it has not been in before, such as a first stay at a dock: `python -m examples.reproduce surprise` measures how far.
+A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
 After an alarm learning goes on, and so do the tests of the other signals. Predictions fit again when the values
 of the alarm's signals are as they were before it.
@@ -40,10 +43,11 @@ from horde_agent.saving import State, attributes, inner, nested, put_back, text,
 from horde_agent.scoring.e_detector import (
     BURN_IN,
     FALLS,
-    GROWS,
+    FALLS_SECOND,
     HOLD,
     N_VALUES,
     RISES,
+    RISES_SECOND,
     EDetector,
 )
 from horde_agent.scoring.rates import seconds_between
@@ -56,15 +60,14 @@ ALL = "the mean of all signals"
 _FEWEST_UPDATES = 3  # of a question in a block
 _SPREAD_BLOCKS = 300  # that the mean and deviation of a question reach back
 _SETTLED = 10  # blocks of a question before it counts
-_TREND_BLOCKS = 30  # that the mean of a signal's values reaches back, behind HOLD blocks
+_TREND_BLOCKS = 100  # that the mean of a signal's values reaches back, behind HOLD blocks
 _PHI_BLOCKS = 500  # that the estimate of phi reaches back
 _PHI_AFTER = 30  # blocks before it is used
 _LARGEST_PHI = 0.9
 _LEAST_SPREAD = 0.2  # deviation of a spread, which is a logarithm: 20 %
-_GRAIN = 0.25  # of a signal's values, in deviations
+_GRAIN = 0.25  # of a signal's values
+_LEAST_ENDING = 1e-3  # 1 - gamma, where a question counts most
 _LARGEST_SPREAD = 4.0  # z of a spread, beyond which it is cut off
-_LARGEST_BIAS = 25.0  # z^2 of a bias
-_BIAS_FLOOR = 0.1
 _OUTSIDE = 2.0  # deviations from the mean before the alarm, within which a signal fits again
 _MOST_OUTSIDE = 3  # of the last HOLD blocks, while it fits
 _NAMED = 1e-3  # share of the largest evidence with which a signal is named
@@ -98,7 +101,7 @@ class SurpriseEvent(NamedTuple):
         began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm.
         began_first, began_last: The first and the last plausible one.
         signals: The signals, the most surprising one first.
-        changes: What each does: "errs more", "errs less", or "errs to one side".
+        changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.
         policies: Policies under which the first signal surprises most.
         evidence: That of an alarm, the mean over tests and signals.
         threshold: The evidence at which an alarm is raised.
@@ -140,58 +143,49 @@ class SurpriseEvent(NamedTuple):
         return {**self._asdict(), "event": self.name, "sentence": self.sentence}
 
 
-_CHANGES = {RISES: "errs more", FALLS: "errs less", GROWS: "errs to one side"}
+_CHANGES = {
+    RISES: "errs more",
+    FALLS: "errs less",
+    RISES_SECOND: "is higher",
+    FALLS_SECOND: "is lower",
+}
 
 
 class Standardiser:
     """Distances of samples from their running mean in running deviations.
 
     Args:
-        shape: Of a sample.
-        reach: Samples that mean and deviation reach back; before that they are those of all.
-        floor: What is added to each variance, of that shape; 0 by default.
+        n_numbers: Of a sample.
 
     Attributes:
-        n: Number of samples, of the given shape.
+        n: Number of samples of each number, shape (n_numbers,).
     """
 
-    _SAVED = ("n", "mean", "variance")
+    SAVED = ("n", "mean", "variance")
 
-    def __init__(self, shape: tuple[int, ...], reach: int, floor: Floats | None = None) -> None:
-        self._floor = np.zeros(shape)
-        if floor is not None:
-            self._floor = floor
-        self.n: Floats = np.zeros(shape)
-        self.mean: Floats = np.zeros(shape)
-        self.variance: Floats = np.ones(shape)
-        self._reach = reach
+    def __init__(self, n_numbers: int) -> None:
+        self.n: Floats = np.zeros(n_numbers)
+        self.mean: Floats = np.zeros(n_numbers)
+        self.variance: Floats = np.ones(n_numbers)
 
     def update(self, sample: Floats) -> Floats:
-        """Return the distances of a sample, of the numbers' shape, NaN without one or before ten, and add it.
+        """Return the distances of a sample, (n_numbers,), NaN without one or before ten, and add it.
 
         A distance is added cut off at 4 deviations.
         """
         is_known = np.isfinite(sample)
         distance = np.where(is_known, sample - self.mean, 0.0)
-        deviation = np.sqrt(self.variance + self._floor) + _TINY
+        deviation = np.sqrt(self.variance + _LEAST_SPREAD**2)
         z = np.where(is_known & (self.n > _SETTLED), distance / deviation, np.nan)
         is_settled = self.n > _PHI_AFTER
         most = _LARGEST_SPREAD * deviation
         distance = np.where(is_settled, np.clip(distance, -most, most), distance)
         self.n += is_known
-        rate = 1.0 / np.maximum(np.minimum(self.n, self._reach), 1.0)
+        rate = 1.0 / np.maximum(np.minimum(self.n, _SPREAD_BLOCKS), 1.0)
         self.mean += rate * distance
         change = rate * ((1.0 - rate) * distance**2 - self.variance)
         self.variance = np.where(is_known & (self.n > 1), self.variance + change, self.variance)
         return np.asarray(z)
-
-    def state(self) -> State:
-        """Return the running numbers."""
-        return attributes(self, *self._SAVED)
-
-    def restore(self, state: State) -> None:
-        """Continue from what `state` returned."""
-        put_back(self, state, *self._SAVED)
 
 
 class Residuals:
@@ -202,7 +196,7 @@ class Residuals:
         square: Running mean of the squared distances from it.
     """
 
-    _SAVED = ("n", "mean", "square", "_product", "_previous", "_held", "_was_muted")
+    SAVED = ("n", "mean", "square", "_product", "_previous", "_held", "_was_muted")
 
     def __init__(self, n_series: int) -> None:
         shape = (N_VALUES, n_series)
@@ -237,14 +231,6 @@ class Residuals:
         self.n += 1
         return np.asarray(residuals)
 
-    def state(self) -> State:
-        """Return the running numbers."""
-        return attributes(self, *self._SAVED)
-
-    def restore(self, state: State) -> None:
-        """Continue from what `state` returned."""
-        put_back(self, state, *self._SAVED)
-
 
 class Surprise:
     """Watches the TD errors of a Horde.
@@ -259,6 +245,7 @@ class Surprise:
 
     Attributes:
         signals: Names of what questions are about, shape (n_signals,); the last one stands for all.
+        groups: Their sensor groups; of a signal without one its own name.
         events: Alarms, and when predictions fitted again.
         on_event: Called with each of them; None for nothing.
         detector: The evidence.
@@ -333,10 +320,18 @@ class Surprise:
         self._due_at = -1
         step = quantisation_steps_of(questions, self._interface)
         self._least_square: Floats = step**2
-        floor = np.stack([self._least_square, np.full(n_demons, _LEAST_SPREAD**2)])
-        self._spread = Standardiser((N_VALUES, n_demons), _SPREAD_BLOCKS, floor)
+        gammas = np.nan_to_num([about.gamma for about in columns])
+        self._reach: Floats = 1.0 / np.maximum(1.0 - gammas, _LEAST_ENDING)
+        self._spread = Standardiser(n_demons)
         self._residuals = Residuals(n_signals)
-        self.detector = EDetector(n_signals, self.threshold, self._seed)
+        self.groups = self._groups_of_signals()
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(self.groups))}
+        self.detector = EDetector(
+            n_signals,
+            self.threshold,
+            self._seed,
+            groups=np.array([numbers[group] for group in self.groups]),
+        )
         self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)
         self._mean_before: Floats = np.zeros((N_VALUES, n_signals))
         self._deviation_before: Floats = np.zeros((N_VALUES, n_signals))
@@ -346,6 +341,12 @@ class Surprise:
         self._points: Floats = np.zeros((_MOST_POINTS, 2 + n_signals))
         self._points_per_block = 1
         self._n_points = 0
+
+    def _groups_of_signals(self) -> list[str]:
+        groups = {
+            channel.name: channel.group or channel.name for channel in self._interface.channels
+        }
+        return [groups.get(signal, signal) for signal in self.signals]
 
     @property
     def is_surprised(self) -> bool:
@@ -412,20 +413,25 @@ class Surprise:
 
     def _values(self, samples: Floats) -> Floats:
         """Return the two values of each signal, shape (N_VALUES, n_signals), from the samples, (2, n_demons)."""
-        z = self._spread.update(samples)
-        self._z[self.detector.n % HOLD] = np.nan_to_num(z)
-        n_signals = len(self.signals)
-        is_known = np.isfinite(z[0]) & np.isfinite(z[1]) & (self._signal >= 0)
-        signal = self._signal[is_known]
-        n_known = np.maximum(np.bincount(signal, minlength=n_signals), 1)
-        spread = np.clip(z[1, is_known], -_LARGEST_SPREAD, _LARGEST_SPREAD)
-        bias = np.minimum(z[0, is_known] ** 2, _LARGEST_BIAS)
-        values = np.zeros((N_VALUES, n_signals))
-        values[0] = np.bincount(signal, weights=spread, minlength=n_signals) / n_known
-        mean_square = np.bincount(signal, weights=bias, minlength=n_signals) / n_known
-        values[1] = np.log(_BIAS_FLOOR + mean_square)
+        z = self._spread.update(samples[0])
+        self._z[self.detector.n % HOLD] = np.nan_to_num([z, samples[1]])
+        is_known = np.isfinite(z) & np.isfinite(samples[1]) & (self._signal >= 0)
+        spread = np.clip(z, -_LARGEST_SPREAD, _LARGEST_SPREAD)
+        equal = np.ones_like(spread)
+        values = np.zeros((N_VALUES, len(self.signals)))
+        values[0] = self._mean_of_signals(spread, equal, is_known)
+        values[1] = self._mean_of_signals(samples[1], self._reach, is_known)
         values[:, -1] = values[:, :-1].mean(axis=1)
         return values
+
+    def _mean_of_signals(self, numbers: Floats, weights: Floats, is_known: Bools) -> Floats:
+        """Return the weighted mean over each signal's known questions, (n_signals,), of numbers, (n_demons,)."""
+        signal = self._signal[is_known]
+        weights = weights[is_known]
+        n_signals = len(self.signals)
+        total = np.bincount(signal, weights=weights, minlength=n_signals)
+        summed = np.bincount(signal, weights=weights * numbers[is_known], minlength=n_signals)
+        return np.asarray(summed / np.maximum(total, _TINY))
 
     def _add_point(self, step: int) -> None:
         """Add the evidence to the curve; if that is full, halve it."""
@@ -438,7 +444,7 @@ class Surprise:
             self._n_points = half
             self._points_per_block *= 2
         is_new = self.detector.n % self._points_per_block == 0 or self._n_points == 0
-        evidence = [self.detector.total, *self.detector.evidence.max(axis=0)]
+        evidence = [self.detector.total, *self.detector.discounted.max(axis=0)]
         if is_new:
             self._n_points += 1
             points[self._n_points - 1] = 0.0
@@ -451,7 +457,7 @@ class Surprise:
     def _raise(self, step: int, mean: Floats, deviation: Floats) -> None:
         """Report an alarm; mute its signals until they fit again, and begin the tests anew."""
         detector = self.detector
-        evidence = detector.evidence
+        evidence = detector.discounted
         of_signals = evidence.max(axis=0)
         least = max(_NAMED * of_signals.max(), _LEAST_NAMED)
         is_named = of_signals >= least
@@ -490,7 +496,7 @@ class Surprise:
         n_blocks = max(1, min(n_blocks, HOLD))
         places = np.arange(self.detector.n - n_blocks, self.detector.n) % HOLD
         row = 0
-        if test != GROWS:
+        if test in (RISES_SECOND, FALLS_SECOND):
             row = 1
         deviations = self._z[places, row].astype(np.float64)
         size = np.abs(deviations.mean(axis=0))
@@ -542,8 +548,8 @@ class Surprise:
         """Return everything that later alarms depend on."""
         return nested(
             own=attributes(self, *self._SAVED),
-            spread=self._spread.state(),
-            residuals=self._residuals.state(),
+            spread=attributes(self._spread, *Standardiser.SAVED),
+            residuals=attributes(self._residuals, *Residuals.SAVED),
             detector=self.detector.state(),
             events={"list": text([event._asdict() for event in self.events])},
         )
@@ -551,19 +557,17 @@ class Surprise:
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same questions and rate."""
         put_back(self, inner(state, "own"), *self._SAVED)
-        self._spread.restore(inner(state, "spread"))
-        self._residuals.restore(inner(state, "residuals"))
+        put_back(self._spread, inner(state, "spread"), *Standardiser.SAVED)
+        put_back(self._residuals, inner(state, "residuals"), *Residuals.SAVED)
         self.detector.restore(inner(state, "detector"))
         self.events = [_event_of(entry) for entry in untext(state["events/list"])]
 
 
-def surprise_table(surprise: Surprise, interface: Interface) -> dict[str, Any]:
+def surprise_table(surprise: Surprise) -> dict[str, Any]:
     """Return the evidence over time, by groups of signals, and the alarms, as a run's surprise.json has them."""
-    groups = {channel.name: channel.group or channel.name for channel in interface.channels}
     curve = surprise.curve
     by_group: dict[str, Floats] = {}
-    for number, signal in enumerate(surprise.signals, 2):
-        group = groups.get(signal, signal)
+    for number, group in enumerate(surprise.groups, 2):
         evidence = curve[:, number]
         by_group[group] = np.maximum(by_group.get(group, evidence), evidence)
     return {
@@ -602,7 +606,7 @@ def quantisation_steps_of(questions: Sequence[GVF], interface: Interface) -> Flo
 
 
 def block_samples(sums: Floats, ratios: Floats, least_square: Floats | float = 0.0) -> Floats:
-    """Return each question's bias and spread in a block, shape (2, n_demons); NaN if it says too little.
+    """Return each question's spread and lean in a block, shape (2, n_demons); NaN if it says too little.
 
     Args:
         sums: Of rho delta and rho delta^2, shape (2, n_demons).
@@ -613,5 +617,6 @@ def block_samples(sums: Floats, ratios: Floats, least_square: Floats | float = 0
     is_known = (n_updates >= _FEWEST_UPDATES) & np.isfinite(sums).all(axis=0) & (sums[1] > 0.0)
     weight = np.where(is_known, weight, 1.0)
     mean, mean_square = np.where(is_known, sums, 1.0) / weight
-    samples = np.stack([mean * np.sqrt(n_updates), np.log(least_square + mean_square)])
+    square = least_square + mean_square
+    samples = np.stack([np.log(square), mean * np.sqrt(n_updates / square)])
     return np.where(is_known, samples, np.nan)

@@ -27,7 +27,16 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting import report
 from horde_agent.runs.storage.events import AlarmCommand
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.scoring.e_detector import BURN_IN, FALLS, HOLD, RISES, EDetector, e_value
+from horde_agent.scoring.e_detector import (
+    BURN_IN,
+    FALLS,
+    FALLS_SECOND,
+    HOLD,
+    RISES,
+    RISES_SECOND,
+    EDetector,
+    e_value,
+)
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.surprise import ALL, Surprise, block_steps
 from tests.agent.conftest import PICTURES
@@ -115,11 +124,11 @@ def test_the_evidence_is_the_sum_over_all_beginnings_of_products_of_rank_e_value
 
 
 def test_an_e_value_of_a_uniform_rank_has_the_mean_1() -> None:
-    """The integral of kappa p^(kappa - 1) over p is 1 for each kappa."""
-    edges = np.linspace(0.0, 1.0, 200_001)[1:] ** 8  # fine near 0, where it is steep
-    widths = np.diff(edges, prepend=0.0)
-    middle = edges - widths / 2.0
-    assert (e_value(middle) * widths).sum() == pytest.approx(1.0, abs=0.03)
+    """Each bet 2^j wins with probability 2^-j; it also wins at p = 2^-j itself, where all ranks of few values lie."""
+    n = 2**12
+    middles = (np.arange(n) + 0.5) / n
+    assert e_value(middles).mean() == pytest.approx(1.0)
+    assert e_value(np.array(0.25)) == pytest.approx((1 + 2 + 4) / 9)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -148,7 +157,7 @@ def test_false_alarms_on_exchangeable_values_come_no_more_often_than_chosen(ties
 
 def alarm_after_shift(by: float, row: int) -> tuple[EDetector, int]:
     """Return a detector at its alarm after one of four series shifts by `by` deviations, and the values it took."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(5)
     detector = EDetector(n_series=4, threshold=10_000.0)
     for n in range(700):
         values = rng.standard_normal((2, 4))
@@ -159,15 +168,40 @@ def alarm_after_shift(by: float, row: int) -> tuple[EDetector, int]:
     raise AssertionError("no alarm")
 
 
-@pytest.mark.parametrize(("by", "row", "test"), [(4.0, 0, RISES), (-4.0, 0, FALLS), (4.0, 1, 2)])
+@pytest.mark.parametrize(
+    ("by", "row", "test"),
+    [(4.0, 0, RISES), (-4.0, 0, FALLS), (4.0, 1, RISES_SECOND), (-4.0, 1, FALLS_SECOND)],
+)
 def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, test: int) -> None:
-    """A shift by 4 deviations is found within 8 values; the label of its first value, 6,000, is in the interval."""
+    """A shift by 4 deviations is found within 6 values; the label of its first value, 6,000, is in the interval."""
     detector, n_values = alarm_after_shift(by, row)
-    assert n_values <= 8
+    assert n_values <= 6
     assert np.unravel_index(detector.evidence.argmax(), detector.evidence.shape) == (test, 2)
     beginning = detector.beginning(test, 2)
     assert beginning.first <= 6_000 <= beginning.last
     assert abs(beginning.likeliest - 6_000) <= 20
+
+
+def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value() -> None:
+    """Five values of series 0 above all others bring R above 1e6.
+
+    Of both series of its group R then counts divided by R / n, of the third one not.
+    """
+    rng = np.random.default_rng(0)
+    detector = EDetector(n_series=3, threshold=1e99, groups=np.array([0, 0, 1]))
+    peak = 0.0
+    for n in range(345):
+        values = rng.standard_normal((2, 3))
+        if 300 <= n < 305:
+            values[0, 0] += 9.0
+        detector.update(values, label=n)
+        peak = max(peak, float(detector.evidence[RISES, 0]))
+        if n == 304:
+            assert detector.discounted[RISES, 0] == detector.evidence[RISES, 0] == peak > 1e6
+    assert detector.evidence[RISES, 0] < 1.0
+    expected = detector.evidence[RISES] * np.array([detector.n_tested / peak] * 2 + [1.0])
+    assert detector.n_tested == 345 - FIRST_TEST
+    np.testing.assert_allclose(detector.discounted[RISES], expected)
 
 
 def test_a_muted_series_gives_no_evidence_and_no_references() -> None:

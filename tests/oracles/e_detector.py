@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from horde_agent.scoring.e_detector import BURN_IN, HOLD, KAPPAS, WINDOW
+from horde_agent.scoring.e_detector import BURN_IN, HOLD, WINDOW
 
 
 def e_of(p: float) -> float:
-    """Return the mean over kappa of kappa p^(kappa - 1)."""
-    return sum(kappa * p ** (kappa - 1) for kappa in KAPPAS) / len(KAPPAS)
+    """Return the mean of what nine bets pay: 2^j if p is at most 2^-j."""
+    payments = [2**j for j in range(9) if p <= 2**-j]
+    return sum(payments) / 9
 
 
 def e_values(values: list[float], n: int, uniform: float) -> tuple[float, float]:
@@ -30,14 +31,16 @@ def e_values(values: list[float], n: int, uniform: float) -> tuple[float, float]
 def evidence(series: np.ndarray, seed: int) -> np.ndarray:
     """Return R of each test and series after values of shape (n, 2, n_series): sums of products."""
     n_values, _, n_series = series.shape
-    factors = np.ones((n_values, 3, n_series))
+    factors = np.ones((n_values, 4, n_series))
     for n in range(HOLD + BURN_IN, n_values):
         uniform = np.random.default_rng([seed, n]).random((2, n_series))
         for k in range(n_series):
-            factors[n, :2, k] = e_values(series[:, 0, k].tolist(), n, uniform[0, k])
-            factors[n, 2, k] = e_values(series[:, 1, k].tolist(), n, uniform[1, k])[0]
-    total = np.zeros((3, n_series))
-    for test in range(3):
+            for value in range(2):
+                rises, falls = e_values(series[:, value, k].tolist(), n, uniform[value, k])
+                factors[n, value, k] = rises
+                factors[n, 2 + value, k] = falls
+    total = np.zeros((4, n_series))
+    for test in range(4):
         for k in range(n_series):
             for begin in range(HOLD + BURN_IN, n_values):
                 total[test, k] += math.prod(factors[begin:, test, k].tolist())

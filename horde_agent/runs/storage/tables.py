@@ -133,7 +133,7 @@ def _surprise_table(run: Run, student: StreamLearner) -> dict[Path, Callable[[Pa
     surprise = student.surprise
     if surprise is None:
         return {}
-    table = surprise_table(surprise, run.interface)
+    table = surprise_table(surprise)
     return {run.folder.surprise: lambda path: write_json(path, table)}
 
 
