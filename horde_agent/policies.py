@@ -8,7 +8,7 @@ draws actions itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, runtime_checkable
@@ -192,6 +192,29 @@ class PolicyFunction:
         return np.asarray(self.function(observation, tiles), dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class Among:
+    """A policy over the first actions of a body that got further ones later, which it never takes.
+
+    Args:
+        policy: The policy over the first actions.
+        n_actions: Number of actions with the further ones.
+
+    Examples:
+        >>> Among(Uniform(2), n_actions=3).probabilities(np.zeros(1), np.array([0]))
+        array([0.5, 0.5, 0. ])
+    """
+
+    policy: Policy
+    n_actions: int
+
+    def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:
+        """Return those of the policy, and 0 for further actions, shape (n_actions,)."""
+        out = np.zeros(self.n_actions)
+        out[: self.policy.n_actions] = self.policy.probabilities(observation, tiles)
+        return out
+
+
 class StickyRandom:
     """The behaviour policy of the paper: repeat the last action with probability `repeat`, else draw uniformly.
 
@@ -202,9 +225,10 @@ class StickyRandom:
     Args:
         n_actions: Number of actions.
         repeat: Probability of repeating, in [0, 1).
+        lost: Actions that the body has lost, which are not drawn.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of its range, or all actions are lost.
 
     Source: White, Modayil & Sutton (2012), section 5, https://arxiv.org/abs/1206.6262.
 
@@ -216,25 +240,31 @@ class StickyRandom:
         array([0.1, 0.1, 0.1, 0.1, 0.6])
     """
 
-    def __init__(self, n_actions: int, repeat: float = 0.5) -> None:
+    def __init__(self, n_actions: int, repeat: float = 0.5, lost: Collection[int] = ()) -> None:
         n_actions = whole_number("n_actions", n_actions, 1)
         self.n_actions = n_actions
         self.repeat = checked_repeat(repeat)
         self.last_action: int | None = None
-        self._fresh = 1.0 / n_actions
-        self._other = (1.0 - repeat) / n_actions
+        self._present = [action for action in range(n_actions) if action not in lost]
+        n_present = len(self._present)
+        if not n_present:
+            raise ValueError(f"all {n_actions} actions are lost: none can be drawn")
+        self._fresh = 1.0 / n_present
+        self._other = (1.0 - repeat) / n_present
 
     def probabilities(self) -> Floats:
         """Return the probability of each action at the next draw, shape (n_actions,)."""
         if self.last_action is None:
-            return np.full(self.n_actions, self._fresh)
+            fresh = np.zeros(self.n_actions)
+            fresh[self._present] = self._fresh
+            return fresh
         return np.asarray(self.transition_probabilities()[self.last_action])
 
     def transition_probabilities(self) -> Floats:
         """Return b(a | last action l) as a matrix with a row for each l, shape (n_actions, n_actions)."""
-        return np.full((self.n_actions, self.n_actions), self._other) + self.repeat * np.eye(
-            self.n_actions
-        )
+        drawn = np.zeros((self.n_actions, self.n_actions))
+        drawn[:, self._present] = self._other
+        return drawn + self.repeat * np.eye(self.n_actions)
 
     def draw(
         self,
@@ -246,7 +276,7 @@ class StickyRandom:
         last = self.last_action
         if last is not None and rng.random() < self.repeat:
             return last, self._other + self.repeat
-        action = self.last_action = int(rng.integers(self.n_actions))
+        action = self.last_action = self._present[int(rng.integers(len(self._present)))]
         if last is None:
             return action, self._fresh
         return action, self._other + self.repeat * (action == last)
@@ -258,9 +288,8 @@ class StickyRandom:
     def restore(self, state: State) -> None:
         """Restore a state from `state`."""
         last = int(state["last_action"])
-        if last < 0:
-            self.last_action = None
-        else:
+        self.last_action = None
+        if last in self._present:
             self.last_action = last
 
     def forget(self) -> None:

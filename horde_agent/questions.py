@@ -17,7 +17,16 @@ from horde_agent.gvf import GVF, Channel, Feature, Reward, StateFunction, TDErro
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
 from horde_agent.options.option import ALWAYS, Option, StopAt, StopForSubtask, Subtask
-from horde_agent.policies import Behaviour, ConstantAction, Gibbs, Greedy, Policy, Uniform
+from horde_agent.policies import (
+    Among,
+    Behaviour,
+    ConstantAction,
+    Gaussian,
+    Gibbs,
+    Greedy,
+    Policy,
+    Uniform,
+)
 from horde_agent.processes import available_memory
 from horde_agent.record.kinds import QUESTIONS
 from horde_agent.refusals import BadInput, real_number, whole_number
@@ -440,7 +449,33 @@ def _policy_kind(policy: Policy, actions: Sequence[str]) -> str:
         return "uniform"
     if isinstance(policy, Greedy):
         return f"greedy:{policy.of}"
+    if isinstance(policy, Among):
+        return _policy_kind(policy.policy, actions)
     return type(policy).__name__
+
+
+def with_further_actions(questions: Sequence[GVF], n_actions: int) -> list[GVF]:
+    """Return questions that were asked of a body which has `n_actions` now, the further ones last.
+
+    Their target policies never take these, but for policies that a question finds, which choose among all.
+    """
+    widened: dict[Hashable, Policy] = {}
+    further = []
+    for question in questions:
+        policy = question.target_policy
+        if policy.n_actions not in (0, n_actions) and not isinstance(policy, Gaussian):
+            key = identity(policy)
+            if key not in widened:
+                widened[key] = _with_further_actions(policy, n_actions)
+            question = replace(question, target_policy=widened[key])
+        further.append(question)
+    return further
+
+
+def _with_further_actions(policy: Policy, n_actions: int) -> Policy:
+    if isinstance(policy, ConstantAction | Greedy):
+        return replace(policy, n_actions=n_actions)
+    return Among(policy, n_actions)
 
 
 def unused_name(name: str, used: Collection[str]) -> str:

@@ -20,7 +20,15 @@ from horde_agent.cluster import ShardLost
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
-from horde_agent.life.arranging import ArrangedBody, ChannelChanges, with_recorded_layouts
+from horde_agent.interface import Interface
+from horde_agent.life.arranging import (
+    NO_ACTIONS,
+    NO_CHANNELS,
+    ArrangedBody,
+    Changes,
+    consequences,
+    with_recorded_layouts,
+)
 from horde_agent.life.backends import default_physics
 from horde_agent.life.bodies import ONE_AT_A_TIME, make_body
 from horde_agent.life.counts import UnfitResult
@@ -70,11 +78,12 @@ from horde_agent.runs.storage.resume import (
     NEW,
     RequestedChanges,
     Resumption,
+    refuse_other_body,
     refuse_over,
     resume_settings,
     resumption,
 )
-from horde_agent.runs.storage.run import HeaderEnv, make_run
+from horde_agent.runs.storage.run import HeaderEnv, make_run, record_header
 from horde_agent.runs.warm import CompileNotice
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.trace_growth import unsafe_rules
@@ -182,6 +191,11 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
         )
     if command.predict is not None and command.predictions is None:
         raise BadInput(f"--predict {command.predict} needs --predictions, where to write them")
+    if config.backend in RECORDED and (command.channels or command.actions):
+        raise BadInput(
+            f"--channels and --actions are for a robot whose body changed; {command.run} has the backend "
+            f"{config.backend}, whose columns cannot change: start a new run with the columns of now"
+        )
     if config.backend != "data" and command.data is not None:
         raise BadInput(
             f"--data {command.data}: {command.run} has the backend {config.backend}, and only a run on data continues "
@@ -264,14 +278,15 @@ def _resuming(
             add=command.add, remove=command.remove, learns=command.learn_from_record
         )
     header = header_of(folder.life)
-    if command.channels is None and not header.get("arranged"):
-        arrange = partial(with_recorded_layouts, recorded=header)
+    channels = Changes.of("--channels", command.channels)
+    actions = Changes.of("--actions", command.actions)
+    is_changed = channels != NO_CHANNELS or actions != NO_ACTIONS
+    if not is_changed and not header.get("arranged"):
+        arrange = partial(_as_recorded, folder, header)
         return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
-    changes = ChannelChanges()
-    if command.channels is not None:
-        changes = ChannelChanges.of(command.channels)
     if config.shards is not None or config.robots > 1:
-        raise BadInput(f"--channels {command.channels}: it is for one robot and one Horde; omit it")
+        raise BadInput("--channels and --actions are for one robot and one Horde; omit them")
+    resumed = resumed._replace(notes=[*resumed.notes, *consequences(actions)])
     return _robot(
         config,
         folder,
@@ -279,8 +294,16 @@ def _resuming(
         signals,
         resumed,
         requested,
-        arrange=partial(ArrangedBody, recorded=header, changes=changes),
+        arrange=partial(ArrangedBody, recorded=header, channels=channels, actions=actions),
     )
+
+
+def _as_recorded(
+    folder: RunFolder, header: dict[str, Any], env: gymnasium.Env[Any, Any]
+) -> gymnasium.Env[Any, Any]:
+    """Return the body of a recording with the layouts of then; raise BadInput if it is another body."""
+    refuse_other_body(folder, header, record_header(env, Interface.of(env)))
+    return with_recorded_layouts(env, header)
 
 
 def _robot(
@@ -299,8 +322,6 @@ def _robot(
     """
     with ExitStack() as undo:
         envs = [make_env(config) for _ in range(config.robots)]
-        if arrange is not None:
-            envs = [arrange(env) for env in envs]
         for env in envs:
             undo.callback(env.close)
         # To report errors of the port before compiling, which delays commands
@@ -308,6 +329,8 @@ def _robot(
             with _errors_of_reset(is_resumed=resumed.number > 0):
                 envs[0].reset(options={"manoeuvre": "stay"})
             envs[0].close()
+        if arrange is not None:
+            envs = [arrange(env) for env in envs]
         run = make_run(envs[0], config, folder)
         undo.callback(run.close)
         behaviour = StickyRandom(len(run.interface.actions), config.repeat)

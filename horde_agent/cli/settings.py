@@ -135,6 +135,8 @@ class ResumeConfig:
         learn_from_record: Train the further questions on the recording first.
         channels: Sensors that the body has or lacks now, `new:NAME,lost:NAME`. A new one is recorded, and
             questions of --add may name it; a lost one is missing. All weights stay.
+        actions: Actions that the body has or lacks now, likewise. The behaviour chooses among those that
+            it has; questions asked before stay about the actions of then.
         keep: Rows of the record that stay from now on, as of `horde learn`, or `all`.
         archive: With --keep, write older files to Parquet before.
         port: Port of the robot, if it has another one than before, or this is another robot of its kind.
@@ -161,6 +163,9 @@ class ResumeConfig:
     ] = None
     learn_from_record: bool = False
     channels: Annotated[
+        str | None, tyro.conf.arg(metavar="CHANGES", help_behavior_hint="(default: as before)")
+    ] = None
+    actions: Annotated[
         str | None, tyro.conf.arg(metavar="CHANGES", help_behavior_hint="(default: as before)")
     ] = None
     keep: Annotated[

@@ -118,6 +118,8 @@ class Interface:
         feedback: The predictions that are fed back as features, if any.
         pairs: The two channels of each tiling of `with_pairs`, by name.
         chosen_coder: Coder of the chosen layout (`with_chosen_layout`); None without one.
+        n_later_actions: Number of actions, the last ones, that the body got during a life: families of
+            questions do not ask about them.
         flatten: Turns the environment's discrete observations into flat arrays of these channels;
             None if they are flat arrays.
 
@@ -136,6 +138,7 @@ class Interface:
     flatten: TabularNumbers | None = None
     pairs: tuple[tuple[str, str], ...] = ()
     chosen_coder: TileCoder | None = None
+    n_later_actions: int = 0
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> Interface:
@@ -184,6 +187,7 @@ class Interface:
             scaler=scaler,
             flatten=flatten,
             chosen_coder=chosen_coder,
+            n_later_actions=int(metadata.get("later_actions", 0)),
         )
 
     def __repr__(self) -> str:
@@ -213,6 +217,12 @@ class Interface:
     def sensors(self) -> tuple[int, ...]:
         """Indices of the channels that families of questions include."""
         return tuple(i for i, channel in enumerate(self.channels) if channel.is_sensor)
+
+    def with_first_actions(self, n: int | None = None) -> Interface:
+        """Return an interface with the first `n` actions alone; with those of the beginning of a life when None."""
+        if n is None:
+            n = len(self.actions) - self.n_later_actions
+        return replace(self, actions=self.actions[:n], n_later_actions=0)
 
     def index(self, name: str) -> int:
         """Return the position of a channel in the observation; raise ValueError if there is no such channel."""

@@ -88,7 +88,13 @@ class GibbsTable:
         return vars(self) | {"_packed": None, "_write": None}
 
     def ratios(self, tiles: Tiles, action: int, probability: float, out: Floats) -> None:
-        """Write pi(action | tiles) / probability of each policy to its position in `out`; tiles: (n_active,), int64."""
+        """Write pi(action | tiles) / probability of each policy to its position in `out`; tiles: (n_active,), int64.
+
+        It is 0 for an action that is none of the policies' (`Among`).
+        """
+        if action >= self._n_actions:
+            out[self._arrays.position] = 0.0
+            return
         n_threads = threads_here(self._n_threads)
         if (
             self._packed is None

@@ -18,7 +18,7 @@ from horde_agent.learning.gibbs import GibbsTable, largest_logit
 from horde_agent.learning.groups import TraceGroups
 from horde_agent.learning.stored import DEMON, POLICY, Earlier, Field, Fields, Stored
 from horde_agent.learning.values import Observation, distinct, identity
-from horde_agent.policies import Behaviour, ConstantAction, Gaussian, Gibbs, Greedy, Policy
+from horde_agent.policies import Among, Behaviour, ConstantAction, Gaussian, Gibbs, Greedy, Policy
 from horde_agent.types import Floats, Tiles
 
 # Gibbs policies below which float64 sums from scratch on each step are fast enough
@@ -104,6 +104,8 @@ class PolicyRatios(Stored):
                     self.arrays.action[i] = action
                 case Gibbs():
                     gibbs[i] = policy
+                case Among(policy=Gibbs() as of_first_actions):
+                    gibbs[i] = of_first_actions
                 case _:
                     self._functions.append((i, policy))
         self.has_functions = bool(self._functions)
@@ -111,15 +113,15 @@ class PolicyRatios(Stored):
             raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
         are_few = max(len(gibbs), n_gibbs) < _FEW_POLICIES
         # Integer logits; float64 for few or large ones
-        tables: dict[bool, dict[int, Gibbs]] = {False: {}, True: {}}
+        tables: dict[tuple[bool, int], dict[int, Gibbs]] = {}
         for i, p in gibbs.items():
-            tables[are_few or largest_logit([p]) > LARGEST][i] = p
+            in_floats = are_few or largest_logit([p]) > LARGEST
+            tables.setdefault((in_floats, p.n_actions), {})[i] = p
         self._tables = [
             GibbsTable(
                 list(part.values()), np.array(list(part), dtype=np.int64), in_floats=in_floats
             )
-            for in_floats, part in tables.items()
-            if part
+            for (in_floats, _), part in tables.items()
         ]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,13 +1,17 @@
-"""A body whose sensors changed during its life: the life reads it in the order of its record.
+"""A body whose sensors or actions changed during its life: the life reads it in the order of its record.
 
 Channels of the record that the body no longer has are missing readings; further ones stand at the end,
 in a group of their own, so that no tiling reads them and no family asks about them. So the layout, the
 weights and the questions of what remains are the same. Questions may name the further channels.
+
+Actions of the record that the body no longer has keep their numbers, and no behaviour takes them; further
+ones have the last numbers. A target policy is one over the actions of the time at which it was asked about,
+but for policies that questions find, whose weights of further actions begin at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -15,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from horde_agent.interface import Interface, readable
+from horde_agent.interface import readable
 from horde_agent.refusals import BadInput
 from horde_agent.tiles import TileCoder
 
@@ -24,25 +28,87 @@ LATER = "later"
 _KINDS = ("new", "lost")
 
 
-class ChannelChanges(NamedTuple):
-    """Channels that a body has besides those of its record, and those of the record that it lacks."""
+class Changes(NamedTuple):
+    """What a body has besides what its record has, and what of the record it lacks: channels or actions.
 
+    Attributes:
+        flag: The option of the command that names them.
+        new, lost: Their names.
+    """
+
+    flag: str
     new: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, text: str) -> ChannelChanges:
-        """Parse `new:NAME,lost:NAME`; raise BadInput if it is something else."""
+    def of(cls, flag: str, text: str | None) -> Changes:
+        """Parse `new:NAME,lost:NAME`, None for nothing; raise BadInput if it is something else."""
         names: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-        for word in text.split(","):
+        for word in (text or "").split(","):
+            if text is None:
+                break
             kind, _, name = word.strip().partition(":")
             if kind not in _KINDS or not name:
                 raise BadInput(
-                    f"--channels {text}: write new:NAME for a channel that the body has besides those of the record, "
-                    "and lost:NAME for one that it lacks, with commas between"
+                    f"{flag} {text}: write new:NAME for what the body has besides that of the record, and lost:NAME "
+                    "for what it lacks, with commas between"
                 )
             names[kind].append(name)
-        return cls(tuple(names["new"]), tuple(names["lost"]))
+        return cls(flag, tuple(names["new"]), tuple(names["lost"]))
+
+    def order(self, recorded: Sequence[str], present: Sequence[str], lost: set[str]) -> list[str]:
+        """Return the names of the record, and the new ones behind them.
+
+        Args:
+            recorded: Those of the record.
+            present: Those of the body.
+            lost: Those of the record that the body may lack.
+
+        Raises:
+            BadInput: If one differs that no change names, or a change does not fit.
+        """
+        what = self.flag.removeprefix("--")
+        sizes = f"the body has {len(present)} {what}, the record {len(recorded)}"
+        for name in self.new:
+            if name not in present or name in recorded:
+                raise BadInput(
+                    f"{self.flag} new:{name}: the body must have it, and the record must not; {sizes}"
+                )
+        for name in self.lost:
+            if name not in recorded or name in present:
+                raise BadInput(
+                    f"{self.flag} lost:{name}: the record must have it, and the body must not; {sizes}"
+                )
+        for name in recorded:
+            if name not in present and name not in lost:
+                raise BadInput(f"the body has no {name} any more: add lost:{name} to {self.flag}")
+        for name in present:
+            if name not in recorded and name not in self.new:
+                raise BadInput(
+                    f"the body has {name} besides the record: add new:{name} to {self.flag}"
+                )
+        return [*recorded, *self.new]
+
+
+NO_CHANNELS = Changes("--channels")
+NO_ACTIONS = Changes("--actions")
+
+
+def consequences(actions: Changes) -> list[str]:
+    """Return a sentence about what changed actions mean for the behaviour and the questions."""
+    sentences = []
+    if actions.new:
+        sentences.append(
+            f"New actions: {', '.join(actions.new)}. The behaviour chooses them from now on; questions that were asked "
+            "before stay about the actions of then, but those that find a policy choose among all, with values that "
+            "begin at 0."
+        )
+    if actions.lost:
+        sentences.append(
+            f"Lost actions: {', '.join(actions.lost)}. The behaviour does not choose them; a question about a policy "
+            "that would take them learns from the other actions alone, and is not tested until they return."
+        )
+    return sentences
 
 
 def with_recorded_layouts(
@@ -53,22 +119,20 @@ def with_recorded_layouts(
     Those of this program may be others than those of the version that the life began with.
     """
     env = readable(env)
-    names = [channel["name"] for channel in recorded["channels"]]
-    if [channel.name for channel in Interface.of(env).channels] == names:
-        layouts = {key: recorded.get(key) for key in ("tile_layout", "chosen_layout")}
-        env.metadata = {**env.metadata, **layouts}
+    layouts = {key: recorded.get(key) for key in ("tile_layout", "chosen_layout")}
+    env.metadata = {**env.metadata, **layouts}
     return env
 
 
 class ArrangedBody(gymnasium.Env[Any, Any]):
-    """A body with the channels of a record in its order, and new ones behind them.
+    """A body with the channels and actions of a record in its order, and new ones behind them.
 
     It offers what the body does, but for being put back to an earlier state.
 
     Args:
         env: The body.
         recorded: Header of the record.
-        changes: What differs from it, besides what the header already says.
+        channels, actions: What differs from it, besides what the header already says.
 
     Raises:
         BadInput: If the body differs in other channels or actions, or the record has none of the
@@ -76,44 +140,51 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], recorded: Mapping[str, Any], changes: ChannelChanges
+        self,
+        env: gymnasium.Env[Any, Any],
+        recorded: Mapping[str, Any],
+        channels: Changes = NO_CHANNELS,
+        actions: Changes = NO_ACTIONS,
     ) -> None:
         self._env = env
         body: Any = env.unwrapped
         box = env.observation_space
         if not isinstance(box, spaces.Box) or "channels" not in env.metadata:
-            raise BadInput("--channels is for a body that names its channels; omit it")
+            raise BadInput("--channels and --actions are for a body that names them; omit them")
         described = {str(channel["name"]): dict(channel) for channel in env.metadata["channels"]}
         places = {name: place for place, name in enumerate(described)}
         names = [str(channel["name"]) for channel in recorded["channels"]]
-        lost = {*changes.lost, *recorded.get("lost", ())}
-        _refuse_unnamed(names, list(described), changes, lost)
-        if list(recorded["actions"]) != list(env.metadata["actions"]):
-            raise BadInput(
-                "the body has other actions than the record, which cannot change: its policies choose among them"
-            )
-        self._n_actions = len(recorded["actions"])
-        order = [*names, *(name for name in changes.new if name not in names)]
+        lost = {*channels.lost, *recorded.get("lost", ())}
+        order = channels.order(names, list(described), lost)
         self._places = np.array([places.get(name, -1) for name in order])
         low = [*recorded["low"], *(float(box.low[places[name]]) for name in order[len(names) :])]
         high = [*recorded["high"], *(float(box.high[places[name]]) for name in order[len(names) :])]
         self.observation_space = spaces.Box(_bounds(low, -np.inf), _bounds(high, np.inf))
-        self.action_space = env.action_space
-        channels = [{**channel, "sensor": channel["is_sensor"]} for channel in recorded["channels"]]
-        for channel in channels:
+        action_places = {name: k for k, name in enumerate(env.metadata["actions"])}
+        may_be_lost = {*actions.lost, *recorded.get("lost_actions", ())}
+        action_names = actions.order(recorded["actions"], list(action_places), may_be_lost)
+        self._body_action = [action_places.get(name) for name in action_names]
+        self.action_space = spaces.Discrete(len(action_names))
+        channel_tables = [
+            {**channel, "sensor": channel["is_sensor"]} for channel in recorded["channels"]
+        ]
+        for channel in channel_tables:
             if channel["name"] in recorded["ranges"]:
                 channel["range"] = recorded["ranges"][channel["name"]]
-        channels += [
+        channel_tables += [
             {**described[name], "group": LATER, "sensor": False} for name in order[len(names) :]
         ]
         layout = recorded["tile_layout"] or TileCoder.default(len(names)).layout
         self.metadata = {
             **body.metadata,
-            "channels": channels,
+            "channels": channel_tables,
             "tile_layout": layout,
             "chosen_layout": recorded.get("chosen_layout"),
             "restorable": False,
             "lost": sorted(lost),
+            "actions": action_names,
+            "lost_actions": [name for name in action_names if name not in action_places],
+            "later_actions": recorded.get("later_actions", 0) + len(actions.new),
             "arranged": True,
         }
 
@@ -141,36 +212,16 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         return self._arranged(observation), info
 
     def step(self, action: Any) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """Take a step of the body."""
-        observation, reward, terminated, truncated, info = self._env.step(action)
+        """Take a step of the body; raise ValueError for an action that it has lost."""
+        body_action = self._body_action[int(action)]
+        if body_action is None:
+            raise ValueError(f"the body has lost the action {self.metadata['actions'][action]}")
+        observation, reward, terminated, truncated, info = self._env.step(body_action)
         return self._arranged(observation), float(reward), terminated, truncated, info
 
     def close(self) -> None:
         """Close the body."""
         self._env.close()
-
-
-def _refuse_unnamed(
-    recorded: list[str], present: list[str], changes: ChannelChanges, lost: set[str]
-) -> None:
-    """Raise BadInput if a channel differs that no change names, or a change does not fit."""
-    sizes = f"the body has {len(present)} channels, the record {len(recorded)}"
-    for name in changes.new:
-        if name not in present or name in recorded:
-            raise BadInput(
-                f"--channels new:{name}: the body must have it, and the record must not; {sizes}"
-            )
-    for name in changes.lost:
-        if name not in recorded or name in present:
-            raise BadInput(
-                f"--channels lost:{name}: the record must have it, and the body must not; {sizes}"
-            )
-    for name in recorded:
-        if name not in present and name not in lost:
-            raise BadInput(f"the body has no {name} any more: add lost:{name} to --channels")
-    for name in present:
-        if name not in recorded and name not in changes.new:
-            raise BadInput(f"the body has {name} besides the record: add new:{name} to --channels")
 
 
 def _bounds(values: list[float | None], unbounded: float) -> NDArray[np.float32]:

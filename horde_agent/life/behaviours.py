@@ -25,10 +25,20 @@ class Exploration(NamedTuple):
     Attributes:
         epsilon: Probability of a random action, or of the random behaviour.
         repeat: Probability that the random behaviour repeats its last action.
+        lost: Actions that the body has lost, which only the random behaviour can leave out.
     """
 
     epsilon: float
     repeat: float
+    lost: tuple[int, ...] = ()
+
+    def refuse_lost(self, behaviour: str) -> None:
+        """Raise BadInput if the body has lost an action, of a behaviour that may choose each."""
+        if self.lost:
+            raise BadInput(
+                f"--behaviour {behaviour} chooses among all actions, of which {len(self.lost)} are lost (--actions): "
+                "only the random behaviour can leave them out; start a new run"
+            )
 
 
 class NamedBehaviour(ABC):
@@ -102,7 +112,9 @@ class RandomBehaviour(NamedBehaviour):
         """Return a random policy for each robot."""
         from horde_agent.policies import StickyRandom
 
-        return [StickyRandom(n_actions, exploration.repeat) for _ in range(n_robots)]
+        return [
+            StickyRandom(n_actions, exploration.repeat, exploration.lost) for _ in range(n_robots)
+        ]
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,7 @@ class CuriousKind(NamedBehaviour):
         """Return a policy for each robot."""
         from horde_agent.life.curious import CuriousBehaviour
 
+        exploration.refuse_lost(self.text)
         try:
             of_robots = [
                 CuriousBehaviour(horde, n_actions, exploration.epsilon, exploration.repeat)
@@ -190,6 +203,7 @@ class GreedyBehaviour(NamedBehaviour):
         """Return an epsilon-greedy policy for each robot."""
         from horde_agent.policies import EpsilonGreedy, Follow
 
+        exploration.refuse_lost(self.text)
         control_names = [question.name for question in horde.questions if question.finds_policy]
         if self.question not in control_names:
             raise BadInput(

@@ -231,7 +231,9 @@ class Life:
             excursions = robot_stream.excursions
             if robot_stream.body.can_drive or excursions.config.without_drive:
                 refuse_not_followed(tested_policies, self.horde.questions)
-                excursions.rearrange(tested_policies)
+                lost_names = robot_stream.body.metadata.get("lost_actions", ())
+                lost = [self.interface.actions.index(name) for name in lost_names]
+                excursions.rearrange([p for p in tested_policies if not p.may_take(lost)])
             else:
                 robot_stream.excursions.rearrange([])
 

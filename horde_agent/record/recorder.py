@@ -72,6 +72,7 @@ class Recorder:
         n_rows: Rows so far.
         n_lost: Rows dropped because disk and memory were full; the row after them is a gap.
         since: Sound rows after the known ones, found by `resume`.
+        is_changed: Whether `resume` was told of another body than that of the last file.
         differs_at: Step of the first row that differs from the recorded one (`resume`); None if
             none does.
 
@@ -119,7 +120,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._is_open = True
-        self._is_changed = False  # the body, since the last file
+        self.is_changed = False
         if path is not None:
             self._begin_part()
 
@@ -175,7 +176,7 @@ class Recorder:
         recorder._path = path
         recorder._n_written = n_written
         recorder._is_open = False
-        recorder._is_changed = is_changed
+        recorder.is_changed = is_changed
         recorder.n_rows = n_known
         recorder._ahead = ahead
         recorder.since = Stream(later_rows, last.header)
@@ -189,7 +190,7 @@ class Recorder:
         if not self._is_open:
             self._is_open = True
             self._continue_after(self._n_written)
-            if self._is_changed:
+            if self.is_changed:
                 self._begin_part()
 
     def cut_after(self, n_rows: int) -> None:

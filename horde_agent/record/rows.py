@@ -48,9 +48,12 @@ _OF_BODY = (
     "tile_layout",
     "chosen_layout",
     "lost",
+    "actions",
+    "lost_actions",
+    "later_actions",
     "arranged",
 )
-"""Keys of a header that differ if the body's sensors changed."""
+"""Keys of a header that differ if the body's sensors or actions changed."""
 
 OnFault = Callable[[str], None]
 """Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
@@ -135,7 +138,7 @@ def read(
 def header_of(path: Path) -> dict[str, Any]:
     """Return what a recording says of itself and of the body; raise as `read`.
 
-    It is that of the oldest file, or of the newest one if the body's sensors changed meanwhile.
+    It is that of the oldest file, or of the newest one if the body's sensors or actions changed meanwhile.
     """
     files = started_files(path)
     header = read_header(files[0], FORMAT)
@@ -143,7 +146,7 @@ def header_of(path: Path) -> dict[str, Any]:
 
 
 def _of_changed_body(newest: Path) -> dict[str, Any] | None:
-    """Return the header of the newest file if the body's sensors changed; None if not, or if it cannot be read."""
+    """Return the header of the newest file if the body changed; None if not, or if it cannot be read."""
     with suppress(ValueError, OSError):
         header = read_header(newest, FORMAT)
         if header.get("arranged"):

@@ -25,7 +25,7 @@ measured under the target policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Prediction, Reward, TDError, value_at
 from horde_agent.learning.values import identity
-from horde_agent.policies import Behaviour, ConstantAction, Policy, draw_from
+from horde_agent.policies import Among, Behaviour, ConstantAction, Policy, draw_from
 from horde_agent.record import NO_ACTION
 from horde_agent.saving import State, attributes, inner, nested, put_back
 from horde_agent.types import Bools, Floats, Integers, Tiles
@@ -220,6 +220,16 @@ class PolicyUnderTest(NamedTuple):
     def is_behaviour(self) -> bool:
         """True for the behaviour itself: it is tested while the agent acts and learns, without excursions."""
         return self.name == BEHAVIOUR
+
+    def may_take(self, actions: Collection[int]) -> bool:
+        """Return whether it may take one of these actions."""
+        target = self.target
+        if isinstance(target, ConstantAction):
+            return target.action in actions
+        n_chosen = math.inf
+        if isinstance(target, Among):
+            n_chosen = target.policy.n_actions
+        return any(action < n_chosen for action in actions)
 
     @property
     def tag(self) -> int:

@@ -16,7 +16,8 @@ from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.record import Recorder, header_of, read_in_parts, snapshots
+from horde_agent.policies import Greedy
+from horde_agent.record import Recorder, read_in_parts, snapshots
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
@@ -32,7 +33,6 @@ from horde_agent.runs.storage.resume import (
     change_questions,
     check_changes,
     check_excursions,
-    refuse_other_body,
     write_changes,
 )
 from horde_agent.runs.storage.row_learner import load_state
@@ -115,6 +115,8 @@ class RobotSource(Source):
         self.snapshot_writer.clock_state = self._clock_events.reading
         if requested is not None:
             self.snapshot_writer.pending = self._change
+        elif self.recorder.is_changed:  # a later resume then need not learn from rows of two bodies
+            self.snapshot_writer.pending = list
         picture = self.life.body.metadata.get("picture")
         self.live_status = LiveStatusWriter(
             run.folder.path,
@@ -137,18 +139,15 @@ class RobotSource(Source):
         resumed = self._resumed
         check_excursions(folder, resumed)
         try:
-            recorded = header_of(folder.life)
-            present = record_header(self.env, self.run.interface)
             body = None
-            if present.get("arranged"):
-                body = present
-            else:
-                refuse_other_body(folder, recorded, present)
+            if self.env.metadata.get("arranged"):
+                body = record_header(self.env, self.run.interface)
             change_questions(life, self.run.interface, folder, resumed.changes)
             if self._requested is not None:
                 if self._requested.learns:
                     folder.refuse_removed("teach further questions from its whole record")
                 self._checked = check_changes(life, self.run.config.behaviour, self._requested)
+            self._refuse_lost()
             recorder = Recorder.resume(
                 folder.life, resumed.n_rows, is_redone=self._is_redone, body=body
             )
@@ -162,6 +161,19 @@ class RobotSource(Source):
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
+
+    def _refuse_lost(self) -> None:
+        """Raise BadInput if a question that stays finds a policy among actions of which one is lost."""
+        removed: Sequence[str] = ()
+        if self._requested is not None:
+            removed = self._checked.removed
+        for question in self.life.horde.questions:
+            is_found = isinstance(question.target_policy, Greedy)
+            if is_found and self.env.metadata.get("lost_actions") and question.name not in removed:
+                raise BadInput(
+                    f"{question.name!r} is about the best of all actions, of which one is lost, whose value would stay "
+                    f"as it is: add --remove '{question.name}'"
+                )
 
     def open(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
@@ -234,7 +246,12 @@ class RobotSource(Source):
         run = self.run
         previous_names = list(self.life.horde.names)
         checked = self._checked
-        changes = write_changes(run.folder, checked, len(self.snapshot_writer.changes))
+        changes = write_changes(
+            run.folder,
+            checked,
+            n_before=len(self.snapshot_writer.changes),
+            n_actions=len(run.interface.actions),
+        )
         change_questions(life, run.interface, run.folder, changes)
         for one in changes:
             run.folder.events.append(

@@ -211,8 +211,8 @@ def refuse_other_body(
 ) -> None:
     """Raise BadInput if two headers (`record_header`) have other channels, actions or ranges: weights would not fit."""
     remedy = (
-        "its weights do not fit; name sensors that came or went by --channels, start a new run, or learn from its "
-        f"recording: --backend replay --log {folder.path}"
+        "its weights do not fit; name sensors that came or went by --channels, actions by --actions, start a new run, "
+        f"or learn from its recording: --backend replay --log {folder.path}"
     )
     channels_before = [channel["name"] for channel in recorded["channels"]]
     channels = [channel["name"] for channel in now["channels"]]
@@ -271,7 +271,9 @@ def change_questions(
             if isinstance(learner, StreamLearner):
                 learner.begin_tests()
         elif "add" in one:
-            questions = families.from_file(folder.path / one["add"], interface)
+            asked = interface.with_first_actions(one.get("n_actions"))
+            questions = families.from_file(folder.path / one["add"], asked)
+            questions = families.with_further_actions(questions, len(interface.actions))
             learner.add(named(questions, interface.names))
         else:
             learner.remove(one["remove"])
@@ -374,9 +376,12 @@ def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> Ch
 
 
 def write_changes(
-    folder: RunFolder, checked: CheckedChanges, n_before: int
+    folder: RunFolder, checked: CheckedChanges, n_before: int, n_actions: int
 ) -> list[dict[str, Any]]:
-    """Write the added questions to the run's folder, and return the changes, as in snapshots."""
+    """Write the added questions to the run's folder, and return the changes, as in snapshots.
+
+    They are about a body of `n_actions`, after `n_before` earlier changes.
+    """
     changes: list[dict[str, Any]] = []
     if checked.removed:
         changes.append({"remove": list(checked.removed)})
@@ -384,5 +389,5 @@ def write_changes(
         copy = file_at(folder.question_file, n_before + 2)
         copy.write_bytes(stamped(checked.added))
         folder.seal()
-        changes.append({"add": copy.name})
+        changes.append({"add": copy.name, "n_actions": n_actions})
     return changes

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from horde_agent.learner import Learner
 from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
@@ -102,6 +103,28 @@ def with_further_channels(state: State, n_channels: int) -> State:
     return wider
 
 
+def with_further_actions(state: State, horde: Learner) -> State:
+    """Return a snapshot's state for a body with more actions than it had then: values of further ones are 0.
+
+    The weights of a question that finds a policy are blocks of all features, one for each action.
+    """
+    if not any(question.finds_policy for question in horde.questions):
+        return state
+    wider = dict(state)
+    for name, array in nested(life=nested(student=nested(horde=horde.state()))).items():
+        before = state.get(name)
+        if before is None or before.shape == array.shape or not array.ndim:
+            continue
+        n_further = array.shape[-1] - before.shape[-1]
+        is_of_actions = (
+            array.shape[-1] % horde.n_features == before.shape[-1] % horde.n_features == 0
+        )
+        if before.shape[:-1] == array.shape[:-1] and n_further > 0 and is_of_actions:
+            further = np.zeros((*before.shape[:-1], n_further), before.dtype)
+            wider[name] = np.concatenate([before, further], axis=-1)
+    return wider
+
+
 def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State) -> None:
     """Restore a learner and its observers from a snapshot.
 
@@ -113,6 +136,8 @@ def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State)
         errors.restore(errors.state())
         return
     state = with_further_channels(state, len(run.interface.channels))
+    if run.interface.n_later_actions:
+        state = with_further_actions(state, run.horde)
     sampler.restore(inner(state, "sampler"))
     run.watch.restore(inner(state, "watch"))
     learner.restore(inner(state, "life"))

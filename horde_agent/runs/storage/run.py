@@ -48,8 +48,18 @@ from horde_agent.scoring.surprise import block_steps
 Questions = Sequence[GVF] | Callable[[Interface], Sequence[GVF]]
 
 _TABLES_BYTES = 2_000_000  # of tables, report and pictures, approximately
-# Keys of a data set's header, and of a body whose sensors changed
-_OF_DATA = ("has_actions", "b_known", "b_estimate", "reward_known", "shifts", "lost", "arranged")
+# Keys of a data set's header, and of a body whose sensors or actions changed
+_OF_DATA = (
+    "has_actions",
+    "b_known",
+    "b_estimate",
+    "reward_known",
+    "shifts",
+    "lost",
+    "lost_actions",
+    "later_actions",
+    "arranged",
+)
 
 
 @dataclass
@@ -131,7 +141,8 @@ def make_run(
     interface = _with_features(Interface.of(env), config)
     file = Path(str(config.questions))
     if own is None:
-        questions = build_questions(config, interface, file)
+        questions = build_questions(config, interface.with_first_actions(), file)
+        questions = families.with_further_actions(questions, len(interface.actions))
     else:
         questions = list(named(own(interface) if callable(own) else own, interface.names))
     settings_of_robot = recorded or config
@@ -317,7 +328,9 @@ def new_life(
         run.horde,
         n_actions=len(run.interface.actions),
         n_robots=len(envs),
-        exploration=Exploration(config.epsilon, config.repeat),
+        exploration=Exploration(
+            config.epsilon, config.repeat, lost=lost_actions(envs[0], run.interface)
+        ),
     )
     if config.is_real_time:
         options["worker"] = Worker()
@@ -327,6 +340,12 @@ def new_life(
     sampler = Sampler()
     life.observers += [run.watch, sampler]
     return life, sampler
+
+
+def lost_actions(env: gymnasium.Env[Any, Any], interface: Interface) -> tuple[int, ...]:
+    """Return the actions that a body has lost during its life."""
+    names = env.metadata.get("lost_actions", ())
+    return tuple(interface.actions.index(name) for name in names)
 
 
 def recording_facts(run: Run, env: gymnasium.Env[Any, Any], *, has_tests: bool) -> dict[str, Any]:
