@@ -67,8 +67,8 @@ class Changes(NamedTuple):
         Raises:
             BadInput: If one differs that no change names, or a change does not fit.
         """
-        what = self.flag.removeprefix("--")
-        sizes = f"the body has {len(present)} {what}, the record {len(recorded)}"
+        parts = self.flag.removeprefix("--")
+        sizes = f"the body has {len(present)} {parts}, the record {len(recorded)}"
         for name in self.new:
             if name not in present or name in recorded:
                 raise BadInput(

@@ -271,8 +271,8 @@ def change_questions(
             if isinstance(learner, StreamLearner):
                 learner.begin_tests()
         elif "add" in one:
-            asked = interface.with_first_actions(one.get("n_actions"))
-            questions = families.from_file(folder.path / one["add"], asked)
+            interface_then = interface.with_first_actions(one.get("n_actions"))
+            questions = families.from_file(folder.path / one["add"], interface_then)
             questions = families.with_further_actions(questions, len(interface.actions))
             learner.add(named(questions, interface.names))
         else:

@@ -112,16 +112,16 @@ def with_further_actions(state: State, horde: Learner) -> State:
         return state
     wider = dict(state)
     for name, array in nested(life=nested(student=nested(horde=horde.state()))).items():
-        before = state.get(name)
-        if before is None or before.shape == array.shape or not array.ndim:
+        former = state.get(name)
+        if former is None or former.shape == array.shape or not array.ndim:
             continue
-        n_further = array.shape[-1] - before.shape[-1]
+        n_further = array.shape[-1] - former.shape[-1]
         is_of_actions = (
-            array.shape[-1] % horde.n_features == before.shape[-1] % horde.n_features == 0
+            array.shape[-1] % horde.n_features == former.shape[-1] % horde.n_features == 0
         )
-        if before.shape[:-1] == array.shape[:-1] and n_further > 0 and is_of_actions:
-            further = np.zeros((*before.shape[:-1], n_further), before.dtype)
-            wider[name] = np.concatenate([before, further], axis=-1)
+        if former.shape[:-1] == array.shape[:-1] and n_further > 0 and is_of_actions:
+            further = np.zeros((*former.shape[:-1], n_further), former.dtype)
+            wider[name] = np.concatenate([former, further], axis=-1)
     return wider
 
 
