@@ -113,6 +113,13 @@ def reading(part: float | StateFunction, action_values: ActionValues) -> Any:
     return part
 
 
+def check_part(part: object, n_features: int) -> None:
+    """Let a policy or a function of the state that has a method `check_features` check a number of features."""
+    check = getattr(part, "check_features", None)
+    if check is not None:
+        check(n_features)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A cumulant: another demon's prediction at the next state, theta_t.phi_{t+1}, before this step's update.

@@ -53,7 +53,7 @@ from horde_agent.learning.rules import (
     with_rules,
 )
 from horde_agent.learning.rupee import RUPEE, rupee_config
-from horde_agent.learning.signals import SignalMaker, check_names
+from horde_agent.learning.signals import SignalMaker, check_features, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
 from horde_agent.learning.stored import NEWCOMER, Stored
@@ -847,13 +847,14 @@ class Horde:
         """Set the questions, or raise ValueError and change nothing; `cohort` is as in `TraceGroups`."""
         questions = with_rules(questions, self.config, self.action_values)
         check_names(questions)
+        check_features(questions, self.n_features)
         if self._real_valued and any(isinstance(q.target_policy, Gibbs) for q in questions):
             raise ValueError(
                 "a Gibbs policy is one over active tiles; for real-valued features write a policy of your own"
             )
         dtype = np.dtype(self.config.dtype)
         groups = trace_groups(questions, cohort)
-        ratios = PolicyRatios(groups, self.n_features, max_finite(dtype), self._share.n_gibbs)
+        ratios = PolicyRatios(groups, max_finite(dtype), self._share.n_gibbs)
         cumulants = Cumulants(questions, self.n_features)
         readout = Readout(questions, cumulants, cohort, self.config, is_deferred=self._batch > 1)
         maker = SignalMaker(

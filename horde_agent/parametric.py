@@ -133,6 +133,13 @@ class Gibbs:
         index = rng.choice(n_actions * n_features, n_nonzero, replace=False)
         return cls(n_actions, n_features, index, rng.uniform(0.0, 1.0, n_nonzero))
 
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if it is one of another number of features."""
+        if self.n_features != n_features:
+            raise ValueError(
+                f"n_features of its Gibbs policy, {self.n_features:,}, differs from the Horde's {n_features:,}"
+            )
+
     def probabilities(self, observation: NDArray[Any], tiles: Tiles) -> Floats:  # noqa: ARG002
         """Return softmax(-u_a.phi) over the actions, shape (n_actions,)."""
         if self._by_feature is None:

@@ -643,10 +643,13 @@ def _options_in(
         features: Sequence[int] = range(n_features)
         if "features" in entry:
             features = _list(entry, where, "features")
+        stop_features: Sequence[int] = ()
+        if "stops" in entry:
+            stop_features = _list(entry, where, "stops")
         try:
             stops: float | StateFunction = ALWAYS
-            if "stops" in entry:
-                stops = StopAt(tuple(_list(entry, where, "stops")))
+            if stop_features:
+                stops = StopAt(tuple(stop_features))
             option = Option(entry["name"], policy, stops, real_number("gamma", entry["gamma"]))
             n_demons += len(features) + 1
             _check_memory(option.name, n_demons, n_features)

@@ -43,7 +43,6 @@ class PolicyRatios(Stored):
 
     Args:
         groups: The trace groups of the demons.
-        n_features: Number of features.
         max_finite: Largest ratio; a policy with a larger one, or none, has no ratio in the step.
         n_gibbs: Number of Gibbs policies of the whole Horde, if this is a shard.
 
@@ -72,9 +71,7 @@ class PolicyRatios(Stored):
         "_is_disabled": Field(is_carried=False),
     }
 
-    def __init__(
-        self, groups: TraceGroups, n_features: int, max_finite: float, n_gibbs: int = 0
-    ) -> None:
+    def __init__(self, groups: TraceGroups, max_finite: float, n_gibbs: int = 0) -> None:
         policies = distinct([question.target_policy for question in groups.leaders])
         n_policies = len(policies)
         self.groups = groups
@@ -109,8 +106,6 @@ class PolicyRatios(Stored):
                 case _:
                     self._functions.append((i, policy))
         self.has_functions = bool(self._functions)
-        if any(p.n_features != n_features for p in gibbs.values()):
-            raise ValueError(f"n_features of a Gibbs policy differs from the Horde's {n_features}")
         are_few = max(len(gibbs), n_gibbs) < _FEW_POLICIES
         # Integer logits; float64 for few or large ones
         tables: dict[tuple[bool, int], dict[int, Gibbs]] = {}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from horde_agent.gvf import GVF
+from horde_agent.gvf import GVF, check_part
 from horde_agent.kernels import checks
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.divergence import DivergenceMonitor
@@ -310,3 +310,17 @@ def check_names(questions: Sequence[GVF]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"questions must have different names; {twice!r} is there twice")
+
+
+def check_features(questions: Sequence[GVF], n_features: int) -> None:
+    """Raise ValueError if a policy or a continuation is made for another number of features than there are."""
+    first_questions = {
+        (id(question.target_policy), id(question.continuation)): question
+        for question in reversed(questions)
+    }
+    for question in reversed(first_questions.values()):
+        try:
+            check_part(question.target_policy, n_features)
+            check_part(question.continuation, n_features)
+        except ValueError as error:
+            raise ValueError(f"question {question.name!r}: {error}") from None

@@ -21,17 +21,19 @@ Sources: Sutton, Precup & Singh (1999), options; Sutton, Machado, Holland, Szepe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from horde_agent.gvf import GVF, ActionValues, StateFunction, reading, value_at
+from horde_agent.gvf import GVF, ActionValues, StateFunction, check_part, reading, value_at
 from horde_agent.learner import Learner
 from horde_agent.policies import Policy, is_policy
 from horde_agent.refusals import number_in, real_number, whole_number
-from horde_agent.types import Floats, Tiles, can_be_called
+from horde_agent.tiles import MOST_FEATURES
+from horde_agent.types import Bools, Floats, Tiles, can_be_called
 
 ALWAYS = 1.0
 """The stopping rule of a single action: every state."""
@@ -42,7 +44,7 @@ class StopAt:
     """A stopping rule: stop where one of these features is active.
 
     Raises:
-        ValueError: If there is none, or one is not a whole number of at least 0.
+        ValueError: If there is none, or one is not a whole number from 0 to `tiles.MOST_FEATURES`.
 
     Examples:
         >>> StopAt((3, 4))(np.zeros(1), np.array([4, 7])), StopAt((3, 4))(np.zeros(1), np.array([5, 7]))
@@ -50,21 +52,31 @@ class StopAt:
     """
 
     features: tuple[int, ...]
+    is_stop: Bools = field(init=False, compare=False, repr=False)
+    """Of each feature up to the last, and False for all beyond."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.features, Iterable):
+            raise ValueError(f"features of a stop must be several, not {self.features!r}")
         features = tuple(whole_number("feature of a stop", k, 0) for k in self.features)
         if not features:
             raise ValueError("a stopping rule needs at least one feature")
+        if max(features) >= MOST_FEATURES:
+            raise ValueError(
+                f"feature of a stop must be below {MOST_FEATURES:,}, not {max(features):,}"
+            )
+        is_stop = np.zeros(max(features) + 2, dtype=bool)
+        is_stop[list(features)] = True
         object.__setattr__(self, "features", features)
+        object.__setattr__(self, "is_stop", is_stop)
 
     def __call__(self, observation: NDArray[Any], tiles: Tiles) -> float:  # noqa: ARG002
         """Return 1 where it stops, else 0, at an observation, (n_channels,), and its tiles, (n_active,)."""
-        return float(not set(tiles.tolist()).isdisjoint(self.features))
+        return float(self.is_stop.take(tiles, mode="clip").any())
 
-    @property
-    def n_features(self) -> int:
-        """Least number of features that it fits."""
-        return max(self.features) + 1
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if a feature is none of so many."""
+        _check_rule(max(self.features) + 1, n_features, is_right=max(self.features) < n_features)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,10 +109,13 @@ class GreedyIn:
         """Number of actions."""
         return len(self.weights)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features that it fits."""
-        return int(self.weights.shape[1])
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if its weights are those of another number of features."""
+        if self.weights.shape[1] != n_features:
+            raise ValueError(
+                f"its policy is one of {self.weights.shape[1]:,} features, expected {n_features:,}: "
+                "make it for the robot's features"
+            )
 
     def values(self, tiles: Tiles) -> Floats:
         """Return the action values, (n_actions,), at the active features, (n_active,)."""
@@ -189,10 +204,18 @@ class StopForSubtask:
             )
         return float(self.subtask(observation, tiles) >= best)
 
-    @property
-    def n_features(self) -> int:
-        """Number of features that it fits."""
-        return self.subtask.weights.size
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if the subtask's weights are those of another number of features."""
+        size = self.subtask.weights.size
+        _check_rule(size, n_features, is_right=size == n_features)
+
+
+def _check_rule(n_read: int, n_features: int, *, is_right: bool) -> None:
+    if not is_right:
+        raise ValueError(
+            f"its stopping rule reads {n_read:,} features, and there are {n_features:,}: "
+            "make it for the robot's features"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +235,10 @@ class Continues:
         if stops is self.stops:
             return self
         return replace(self, stops=stops)
+
+    def check_features(self, n_features: int) -> None:
+        """Raise ValueError if the stopping rule does not fit this number of features."""
+        check_part(self.stops, n_features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +298,8 @@ class Option:
     subtask: Subtask | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise ValueError(f"name of an option must be a string, not {self.name!r}")
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(f"name of an option must be a text, not {self.name!r}")
         if not is_policy(self.target_policy) or self.target_policy.n_actions == 0:
             raise ValueError(
                 f"option {self.name!r}: target_policy must give probabilities(observation, tiles) and "
@@ -310,19 +337,11 @@ class Option:
                 f"option {self.name!r}: its policy has {policy.n_actions} actions, expected {n_actions}: "
                 "make it for the robot's actions"
             )
-        exact = getattr(policy, "n_features", n_features)
-        if exact != n_features:
-            raise ValueError(
-                f"option {self.name!r}: its policy is one of {exact:,} features, expected {n_features:,}: "
-                "make it for the robot's features"
-            )
-        least = getattr(self.stops, "n_features", 0)
-        is_exact = isinstance(self.stops, StopForSubtask)
-        if least > n_features or (is_exact and least != n_features):
-            raise ValueError(
-                f"option {self.name!r}: its stopping rule reads {least:,} features, and there are "
-                f"{n_features:,}: make it for the robot's features"
-            )
+        try:
+            check_part(policy, n_features)
+            check_part(self.stops, n_features)
+        except ValueError as error:
+            raise ValueError(f"option {self.name!r}: {error}") from None
 
 
 def found(learner: Learner, name: str) -> Option:

@@ -80,7 +80,8 @@ class Planner:
         n_look_ahead: Look-aheads so far: one is one option from one state.
 
     Raises:
-        ValueError: If there is no model, two differ in their features, or a number is out of its range.
+        ValueError: If there is no model, two differ in their features or have one name, or an
+            argument is out of its range.
 
     Examples:
         >>> stay = OptionModel("stay", np.array([1.0]), np.array([[0.5]]), np.array([0]))
@@ -100,27 +101,21 @@ class Planner:
         n_remembered: int = 10_000,
         weights: Floats | None = None,
     ) -> None:
-        if not models:
-            raise ValueError("a plan needs the model of at least one option")
+        _check_alike(models)
         first = models[0]
-        for model in models:
-            is_alike = model.transition.shape == first.transition.shape and np.array_equal(
-                model.features, first.features
-            )
-            if not is_alike or model.transition.shape != (len(model.features), len(first.reward)):
-                raise ValueError(
-                    f"option {model.name!r}: its model is of other features than that of {first.name!r}"
-                )
         self.names = [model.name for model in models]
         self.step_size = number_in("step_size", step_size, "(0, 1]")
         self.renew_every = whole_number("renew_every", renew_every, 1)
         self.n_remembered = whole_number("n_remembered", n_remembered, 1)
         self.n_look_ahead = 0
-        self._features = first.features
-        self._reward = np.array([model.reward for model in models])
-        self._transition = [model.transition for model in models]
+        self._take(models)
         self.weights = np.zeros(len(first.reward))
         if weights is not None:
+            if np.shape(weights) != self.weights.shape or not np.isfinite(weights).all():
+                raise ValueError(
+                    f"weights of a plan must be {self.weights.size:,} finite numbers, one for each feature, "
+                    f"not of shape {np.shape(weights)}"
+                )
             self.weights[:] = weights
         self._values = np.zeros_like(self._reward, dtype=np.float64)  # u, (n_options, n_features)
         self._n_until_renewal = 0
@@ -132,8 +127,39 @@ class Planner:
         """Number of options."""
         return len(self.names)
 
+    def take(self, models: Sequence[OptionModel]) -> None:
+        """Plan by newer models of the same options and features from now on; weights and remembered states stay.
+
+        Raises:
+            ValueError: If they are of other options, or of other features.
+        """
+        _check_alike(models)
+        names = [model.name for model in models]
+        if names != self.names or len(models[0].reward) != self.weights.size:
+            raise ValueError(
+                f"models of {', '.join(names)} over {len(models[0].reward):,} features, expected those of "
+                f"{', '.join(self.names)} over {self.weights.size:,}: make a new Planner"
+            )
+        self._take(models)
+        self._n_until_renewal = 0
+
+    def _take(self, models: Sequence[OptionModel]) -> None:
+        self._features = models[0].features
+        self._reward = np.array([model.reward for model in models])
+        self._transition = [model.transition for model in models]
+
     def remember(self, tiles: Tiles) -> None:
-        """Remember a state by its active features, (n_active,)."""
+        """Remember a state by its active features, (n_active,).
+
+        Raises:
+            ValueError: If one is no feature of the models, or there are not as many as before.
+        """
+        is_other = self._n_states > 0 and tiles.size != self._states.shape[1]
+        if is_other or tiles.min() < 0 or tiles.max() >= self.weights.size:
+            raise ValueError(
+                f"a state to remember must have as many active features as others, each below "
+                f"{self.weights.size:,}, not {tiles.size:,} from {tiles.min():,} to {tiles.max():,}"
+            )
         if not self._n_states:
             self._states = np.zeros((self.n_remembered, tiles.size), dtype=np.int64)
         self._states[self._n_states % self.n_remembered] = tiles
@@ -171,8 +197,10 @@ class Planner:
         """Back up remembered states, drawn from `rng`, with at most this number of look-aheads.
 
         Raises:
+            ValueError: If that is not a whole number of at least 0.
             RuntimeError: If no state is remembered.
         """
+        n_look_ahead = whole_number("n_look_ahead", n_look_ahead, 0)
         n_known = min(self._n_states, self.n_remembered)
         if not n_known:
             raise RuntimeError("no state to plan from: call remember(tiles) first")
@@ -184,8 +212,37 @@ class Planner:
         return attributes(self, *_STATE)
 
     def restore(self, state: State) -> None:
-        """Continue from what `state` returned, with the same models."""
+        """Continue from what `state` returned, with the same models.
+
+        Models are no part of it: those of the step at which a Horde was saved are in its weights, `model_in`.
+
+        Raises:
+            ValueError: If it is of other numbers of options or features.
+        """
+        if state["_values"].shape != self._values.shape:
+            raise ValueError(
+                f"the state is of {state['_values'].shape} options and features, and the plan of "
+                f"{self._values.shape}: restore it with the models that it was saved with"
+            )
         put_back(self, state, *_STATE)
+
+
+def _check_alike(models: Sequence[OptionModel]) -> None:
+    """Raise ValueError if there is no model, or two differ in their features or have one name."""
+    if not models:
+        raise ValueError("a plan needs the model of at least one option")
+    first = models[0]
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the models of a plan must have different names, not {', '.join(names)}")
+    for model in models:
+        is_alike = model.transition.shape == first.transition.shape and np.array_equal(
+            model.features, first.features
+        )
+        if not is_alike or model.transition.shape != (len(model.features), len(first.reward)):
+            raise ValueError(
+                f"option {model.name!r}: its model is of other features than that of {first.name!r}"
+            )
 
 
 _STATE = ("weights", "n_look_ahead", "_values", "_n_until_renewal", "_states", "_n_states")

@@ -23,6 +23,21 @@ policies = ["forward", "stop", "uniform"]
 gammas = [0.0, 0.9]
 channels = ["ir_distance_0", "ir_distance_3", "light_0", "light_1"]
 """
+# Until a wall is near: features of high readings of `ir_distance_0`
+OPTIONS = """
+[[option]]
+name = "to the wall"
+policy = "forward"
+gamma = 0.8
+stops = [5, 6, 7, 14, 15, 22, 23, 732, 748, 1299, 1372, 1388]
+features = [5, 30, 748, 2001, 6064]
+
+[[option]]
+name = "turn"
+policy = "rotate_clockwise"
+gamma = 0.8
+features = [5, 30, 748, 2001, 6064]
+"""
 CONTROL = """
 [[control]]
 name = "lamp"

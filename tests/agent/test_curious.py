@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from horde_agent.policies import Behaviour, ConstantAction, Policy, Uniform
 from horde_agent.questions import model_of
 from horde_agent.record import Phase, read
 from tests.agent import commands
-from tests.agent.commands import QUESTIONS, summary_of
+from tests.agent.commands import OPTIONS, QUESTIONS, summary_of
 
 N_ACTIONS = 3
 HERE: Any = (np.zeros(1), np.zeros(1, dtype=np.int64))
@@ -211,9 +212,22 @@ def test_invalid_input_is_refused(make: Any, match: str) -> None:
 LEARN = "learn --physics planar --excursion-probability 0.02 --horizon 12 --seed 1 --snapshot-every never --questions"
 
 
-@pytest.mark.parametrize("words", ["curious --robots 2", "curious --epsilon 0.3"])
-def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: str) -> None:
-    (tmp_path / "q.toml").write_text(QUESTIONS)
+OF_QUESTIONS = ["forward", "stop", "uniform", "random"]
+
+
+@pytest.mark.parametrize(
+    ("questions", "words", "names"),
+    [
+        (QUESTIONS, "curious --robots 2", OF_QUESTIONS),
+        (QUESTIONS, "curious --epsilon 0.3", OF_QUESTIONS),
+        (OPTIONS, "curious --features fixed", ["to the wall", "turn", "random"]),
+    ],
+)
+def test_a_curious_life_resumes_and_replays_to_the_bit(
+    tmp_path: Path, questions: str, words: str, names: list[str]
+) -> None:
+    """Stopped after 250 steps, also in the middle of an option with a stopping rule."""
+    (tmp_path / "q.toml").write_text(questions)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour {words}"
     assert commands.horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
     assert commands.horde(f"{command} --steps 250 --out {tmp_path}/parts") == 0
@@ -221,6 +235,7 @@ def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: st
     whole, parts = (summary_of(tmp_path / run) for run in ("whole", "parts"))
     assert parts["weights_sha256"] == whole["weights_sha256"]
     replay = f"learn --backend replay --log {tmp_path}/whole --questions {tmp_path}/q.toml"
+    replay += "".join(re.findall(" --features .*", words))
     assert commands.horde(f"{replay} --out {tmp_path}/again") == 0
     assert summary_of(tmp_path / "again")["weights_sha256"] == whole["weights_sha256"]
 
@@ -228,7 +243,8 @@ def test_a_curious_life_resumes_and_replays_to_the_bit(tmp_path: Path, words: st
     options = json.loads((tmp_path / "whole" / "details.json").read_text())["options"]
     n_behaved = np.count_nonzero(rows["phase"] == Phase.BEHAVE)
     assert sum(option["steps"] for option in options) == n_behaved
-    assert [option["option"] for option in options] == ["forward", "stop", "uniform", "random"]
+    assert all(option["steps"] > 0 for option in options)
+    assert [option["option"] for option in options] == names
     assert sum(option["probability"] for option in options) == pytest.approx(1.0)
     report = (tmp_path / "whole" / "report.html").read_text()
     assert "What the robot did" in report

@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horde_agent import ConstantAction, Feature, Horde, Interface, LearnerConfig, Uniform, questions
+from horde_agent import (
+    ConstantAction,
+    Feature,
+    Gibbs,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Uniform,
+    questions,
+)
 from horde_agent.learning.groups import trace_groups
 from horde_agent.options.option import GreedyIn, Option, StopAt, StopForSubtask, Subtask, found
 from horde_agent.options.planner import OptionModel, Planner, model_in
 from tests.agent.hordes import ENGINES
-
-N_STATES = 5
-GAMMA = 0.9
-RIGHT = ConstantAction(1, n_actions=2)
-TO_THE_END = Option("to the end", RIGHT, StopAt((4,)), GAMMA)
-ONE_STEP = Option("right", RIGHT, gamma=GAMMA)
-PLAIN = {"algorithm": "td", "step_size": 0.5, "dtype": "float64"}
-
-
-class Corridor:
-    """Five states in a row; action 0 goes left, 1 right; the reward is -1, and 1 in the last state, which has no end.
-
-    One feature is active in each state, so that weights are tables.
-    """
-
-    def __init__(self, model: list[Any], engine: str = "span", mode: Any = "eager") -> None:
-        config = LearnerConfig.paper(engine=engine, **PLAIN)
-        self.horde = Horde(model, n_features=N_STATES, n_active=1, config=config, mode=mode)
-        self.rng = np.random.default_rng(0)
-        self.state = 0
-        self.horde.begin(np.zeros(1), np.array([0]))
-
-    def run(self, n_steps: int) -> Corridor:
-        for _ in range(n_steps):
-            action = int(self.rng.integers(2))
-            self.state = int(np.clip(self.state + 2 * action - 1, 0, N_STATES - 1))
-            reward = 1.0 if self.state == N_STATES - 1 else -1.0
-            self.horde.learn(action, 0.5, np.zeros(1), np.array([self.state]), reward=reward)
-        return self
+from tests.agent.planned_lives import (
+    GAMMA,
+    N_STATES,
+    ONE_STEP,
+    PLAIN,
+    PLAN_EVERY,
+    RIGHT,
+    TO_THE_END,
+    Corridor,
+    PlannedLife,
+    live_with_kills,
+)
 
 
 @pytest.mark.parametrize(("engine", "mode"), ENGINES)
@@ -52,7 +45,7 @@ def test_the_model_of_an_option_is_that_of_its_stop(engine: str, mode: Any) -> N
     reached again: gamma. No other state is ever one of a stop.
     """
     demons = questions.model_of(TO_THE_END, range(N_STATES), n_features=N_STATES)
-    corridor = Corridor(demons, engine, mode).run(3_000)
+    corridor = Corridor.of(demons, engine, mode).run(3_000)
     model = model_in(corridor.horde, TO_THE_END, range(N_STATES))
     stops = np.array([GAMMA**4, GAMMA**3, GAMMA**2, GAMMA, GAMMA])
     np.testing.assert_allclose(model.transition[4], stops, atol=1e-9)
@@ -65,7 +58,7 @@ def test_the_model_of_an_action_is_of_one_step() -> None:
     demons = questions.model_of(ONE_STEP, range(N_STATES))
     assert {question.continuation for question in demons} == {0.0}
     assert demons[3].outcome == Feature(2, GAMMA)
-    model = model_in(Corridor(demons).run(1_000).horde, ONE_STEP, range(N_STATES))
+    model = model_in(Corridor.of(demons).run(1_000).horde, ONE_STEP, range(N_STATES))
     reached = np.minimum(np.arange(N_STATES) + 1, N_STATES - 1)
     np.testing.assert_allclose(model.transition, GAMMA * np.eye(N_STATES)[reached].T, atol=1e-9)
     np.testing.assert_allclose(model.reward, [-1, -1, -1, 1, 1], atol=1e-9)
@@ -111,7 +104,7 @@ def test_a_subtask_stops_where_that_is_worth_more_than_to_go_on() -> None:
     model = [
         questions.control_of("reach 3", subtask, n_actions=2, gamma=GAMMA, lam=0.0, algorithm="qrc")
     ]
-    corridor = Corridor(model, "plain").run(12_000)
+    corridor = Corridor.of(model, "plain").run(12_000)
     option = found(corridor.horde, "reach 3")
     assert isinstance(option.target_policy, GreedyIn)
     best = option.target_policy.weights.max(axis=0)
@@ -123,7 +116,7 @@ def test_a_subtask_stops_where_that_is_worth_more_than_to_go_on() -> None:
     model = [
         questions.control_of("reach 3", rich, n_actions=2, gamma=GAMMA, lam=0.0, algorithm="qrc")
     ]
-    option = found(Corridor(model, "plain").run(12_000).horde, "reach 3")
+    option = found(Corridor.of(model, "plain").run(12_000).horde, "reach 3")
     assert isinstance(option.target_policy, GreedyIn)
     best = option.target_policy.weights.max(axis=0)
     np.testing.assert_allclose(best, [11.87, 14.3, 17.0, 1.0 + 17.0 * GAMMA, 17.0], atol=0.01)
@@ -203,6 +196,39 @@ def test_an_interrupted_plan_continues_to_the_bit() -> None:
     assert np.abs(whole.weights).max() > 0.1
 
 
+def test_a_plan_goes_on_with_newer_models() -> None:
+    """V = 1 + .5 v is 2; then by a reward of 2 it is 4, from the weights and the states of before."""
+    planner = Planner([OptionModel("stay", np.array([1.0]), np.array([[0.5]]), np.array([0]))])
+    planner.remember(np.array([0]))
+    planner.plan(np.random.default_rng(0), 60)
+    planner.take([OptionModel("stay", np.array([2.0]), np.array([[0.5]]), np.array([0]))])
+    assert planner.look_ahead(np.array([0])) == pytest.approx(3.0)
+    planner.plan(np.random.default_rng(0), 60)
+    assert planner.weights[0] == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("n_steps", [8 * PLAN_EVERY, 8 * PLAN_EVERY + 30])
+def test_a_life_that_plans_continues_to_the_bit(n_steps: int) -> None:
+    """A found option, models of two, and a plan with them. Saved at a plan, whose models are those of the Horde.
+
+    Saved between two plans, the next one is the same, too: it takes the models of its own step.
+    """
+    whole = PlannedLife().run(20 * PLAN_EVERY)
+    first = PlannedLife().run(n_steps)
+    second = PlannedLife().restore(first.state()).run(20 * PLAN_EVERY)
+    assert second.results() == whole.results()
+    assert np.abs(whole.planner.weights).max() > 1.0
+
+
+@pytest.mark.slow
+def test_a_killed_life_that_plans_equals_one_without_kills(tmp_path: Path) -> None:
+    """SIGKILL at random moments after a new snapshot."""
+    n_steps = 400 * PLAN_EVERY
+    n_kills, results = live_with_kills(tmp_path, n_steps, kills=20)
+    assert n_kills == 20
+    assert results == PlannedLife().run(n_steps).results()
+
+
 # ---- question files -----------------------------------------------------------------------------------------
 
 OPTION = """
@@ -235,6 +261,8 @@ def test_a_question_file_asks_for_the_model_of_an_option(tmp_path: Path) -> None
     ]
     assert model[1].continuation == 0.0
 
+
+STAY = OptionModel("stay", np.zeros(2), np.zeros((1, 2)), np.array([0]))
 
 # ---- invalid input ------------------------------------------------------------------------------------------
 
@@ -270,20 +298,79 @@ def test_a_question_file_asks_for_the_model_of_an_option(tmp_path: Path) -> None
         ),
         (lambda: Subtask(4, 1.0, np.zeros(4)), "must be one of the 4"),
         (
-            lambda: model_in(Corridor([feature_alone()]).horde, "right", [0]),
+            lambda: model_in(Corridor.of([feature_alone()]).horde, "right", [0]),
             "no question 'right/reward' about its reward, without which there is nothing to plan for",
         ),
         (
-            lambda: model_in(Corridor(questions.model_of(ONE_STEP, [0])).horde, ONE_STEP, [0, 1]),
+            lambda: model_in(
+                Corridor.of(questions.model_of(ONE_STEP, [0])).horde, ONE_STEP, [0, 1]
+            ),
             "no question 'right/feature_1'",
         ),
         (lambda: Planner([]), "at least one option"),
-        (lambda: found(Corridor([feature_alone()]).horde, "x"), "no question 'x' finds an option"),
+        (lambda: Planner([STAY, STAY]), "must have different names, not stay, stay"),
+        (lambda: Planner([STAY], weights=np.zeros(3)), "must be 2 finite numbers"),
+        (lambda: Planner([STAY], weights=np.full(2, np.nan)), "must be 2 finite numbers"),
+        (lambda: Planner([STAY]).remember(np.array([2])), "each below 2, not 1 from 2 to 2"),
+        (
+            lambda: Planner([STAY]).plan(np.random.default_rng(0), -1),
+            "n_look_ahead must be a whole number of at least 0",
+        ),
+        (lambda: Planner([STAY]).take([STAY._replace(name="go")]), "models of go over 2 features"),
+        (
+            lambda: Planner([STAY]).restore(Planner([STAY, STAY._replace(name="go")]).state()),
+            "restore it with the models that it was saved with",
+        ),
+        (lambda: StopAt(3), "features of a stop must be several, not 3"),  # type: ignore[arg-type]
+        (lambda: StopAt((10**12,)), "must be below 100,000,000, not 1,000,000,000,000"),
+        (lambda: Option("", RIGHT), "name of an option must be a text, not ''"),
+        (
+            lambda: found(Corridor.of([feature_alone()]).horde, "x"),
+            "no question 'x' finds an option",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(make: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (
+            lambda: questions.model_of(Option("o", RIGHT, StopAt((9,))), [0]),
+            "question 'o/reward': its stopping rule reads 10 features, and there are 5",
+        ),
+        (
+            lambda: questions.model_of(Option("o", GreedyIn(np.zeros((2, 4)))), [0]),
+            "question 'o/reward': its policy is one of 4 features, expected 5",
+        ),
+        (
+            lambda: questions.model_of(Option("o", Gibbs.random(0, 2, 6)), [0]),
+            "question 'o/reward': n_features of its Gibbs policy, 6, differs from the Horde's 5",
+        ),
+        (
+            lambda: [questions.control_of("c", Subtask(1, 1.0, np.zeros(3)), 2)],
+            "question 'c': its stopping rule reads 3 features, and there are 5",
+        ),
+        (
+            lambda: (
+                questions.model_of(Option("o", ConstantAction(0, 3)), [0])
+                + questions.model_of(ONE_STEP, [0])
+            ),
+            "the target policies have different numbers of actions",
+        ),
+        (
+            lambda: questions.model_of(ONE_STEP, [0]) + questions.model_of(ONE_STEP, [0]),
+            "must have different names; 'right/reward' is there twice",
+        ),
+    ],
+)
+def test_a_horde_refuses_options_that_do_not_fit_its_features(make: Any, match: str) -> None:
+    """Without a word a rule of feature 9 never stopped in a Horde of five, and a policy of four failed at the fifth."""
+    with pytest.raises(ValueError, match=match):
+        Corridor.of(make(), engine="plain")
 
 
 def feature_alone() -> Any:
@@ -300,7 +387,11 @@ def test_a_rule_without_action_values_says_where_they_are() -> None:
     ("old", "new", "match"),
     [
         ("stops = [4]", "stops = [999]", "number 1: option 'ahead': its stopping rule reads 1,000"),
-        ("stops = [4]", "stops = 4", "number 1: stops must be a list that is not empty"),
+        (
+            "stops = [4]",
+            "stops = 4",
+            "q.toml: [[option]] number 1: stops must be a list that is not empty",
+        ),
         ("right", "rihgt", "names the unknown policy 'rihgt'; there are left, right, uniform"),
         ("gamma = 0.9", "gamma = 1.0", "number 1: option 'ahead': gamma must be in"),
         ("stops", "stop", "stop"),
@@ -310,5 +401,5 @@ def test_an_option_of_a_file_that_does_not_fit_is_refused(
     tmp_path: Path, old: str, new: str, match: str
 ) -> None:
     (tmp_path / "q.toml").write_text(OPTION.replace(old, new))
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=re.escape(match)):
         questions.from_file(tmp_path / "q.toml", walk())

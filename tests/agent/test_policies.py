@@ -373,7 +373,7 @@ def test_a_table_of_every_kind_of_policy() -> None:
     ]
     questions = [GVF(f"{i}", p, Channel(0), 0.5) for i, p in enumerate(all_policies)]
     groups = trace_groups(questions, np.zeros(len(questions), dtype=np.int64))
-    ratios = PolicyRatios(groups, N_FEATURES, max_finite=1e300)
+    ratios = PolicyRatios(groups, max_finite=1e300)
     (tiles,) = walk(1, 3)
     ratios.write(1, 0.6, np.zeros(3), tiles)
     rho = ratios.of_demons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from horde_agent.record.rows import FORMAT
 from horde_agent.record.segments import encode_header, read_header, sealed
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from tests.agent.commands import QUESTIONS, edited_manifest, flip, horde, summary_of
+from tests.agent.commands import OPTIONS, QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
 from tests.agent.kills import ROWS, differences, lived_with_kills
 from tests.agent.test_snapshots import at_step
@@ -393,6 +394,31 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
     assert "resumed" in (tmp_path / "killed" / "log" / "events.jsonl").read_text()
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
+
+
+@pytest.mark.slow
+def test_a_killed_life_that_follows_options_equals_one_without_kills(tmp_path: Path) -> None:
+    """20 kills, also in the middle of an option; what was followed how often is the same, too."""
+    (tmp_path / "options.toml").write_text(OPTIONS)
+    words = ["--questions", str(tmp_path / "options.toml"), "--behaviour", "curious", "--seed", "1"]
+    words += ["--features", "fixed", "--steps", "30000", "--snapshot-every", "1s"]
+    n_kills = lived_with_kills(
+        tmp_path / "killed",
+        words,
+        np.random.default_rng(0),
+        kills=20,
+        span_s=0.5,
+        growth=ROWS,
+    )
+    assert n_kills == 20
+    assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
+    assert differences(tmp_path / "killed", tmp_path / "whole") == []
+    followed = []
+    for run in ("killed", "whole"):
+        details = json.loads((tmp_path / run / "details.json").read_text())
+        followed.append(details["options"])
+    assert followed[0] == followed[1]
+    assert min(option["steps"] for option in followed[1]) > 100
 
 
 @pytest.mark.parametrize("named_by", ["--backend replay --log", "--data"])
