@@ -183,7 +183,7 @@ def _doctor(command: DoctorConfig, _: SignalHandler) -> None:
         print(finding)
     damaged = [finding.what for finding in findings if finding.state == "DAMAGED"]
     if damaged:
-        raise Fault(f"damaged and not repairable: {', '.join(damaged)}.")
+        raise Fault(f"damaged and not repairable: {', '.join(dict.fromkeys(damaged))}.")
 
 
 def _upgrade(command: UpgradeConfig, _: SignalHandler) -> None:

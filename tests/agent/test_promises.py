@@ -513,6 +513,40 @@ def test_a_newer_folder_is_refused_with_the_version_that_it_needs(
     assert states(line, file_name, "version 7", own_version(), "up to 1", "9.1")
 
 
+# ---- half a folder ---------------------------------------------------------------------------------------------------
+
+HALVES = {
+    "config.toml": ("contains no run", "config.toml is missing"),
+    "questions.toml": ("questions.toml is missing", "sums.sha256 lists", "restore it"),
+    "log": ("log/life.rec is missing",),
+    "log/excursions.rec": ("log/excursions.rec is missing", "`horde doctor run` writes it again"),
+}
+
+
+@pytest.mark.parametrize("part", HALVES)
+def test_half_a_folder_is_refused_in_a_sentence_that_names_what_is_missing(
+    part: str, sound: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not called changed, and the doctor names the same file, once."""
+    run = copied(sound, elsewhere / "run")
+    if part == "log":
+        shutil.rmtree(run / part)
+    else:
+        (run / part).unlink()
+    line = refused(["resume", "run", "--steps", "400"], capsys)
+    assert states(line, *HALVES[part]), line
+    if part != "log/excursions.rec":
+        assert horde("doctor run") == 1
+        *_, last = capsys.readouterr().err.splitlines()
+        names = (
+            last.removeprefix("horde: damaged and not repairable: ").removesuffix(".").split(", ")
+        )
+        assert len(names) == len(set(names))
+        assert part in names or (part == "log" and "log/life.rec" in names)
+    if part in ("config.toml", "questions.toml"):
+        assert states(refused(["upgrade", "run"], capsys), *HALVES[part])
+
+
 # ---- upgrade ---------------------------------------------------------------------------------------------------------
 
 

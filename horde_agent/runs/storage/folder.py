@@ -243,7 +243,11 @@ class RunFolder:
             is_settings = name.endswith(".toml")  # tables are written again
             if not is_settings or present_digest == digest:
                 continue
-            if digests_then is None or present_digest != digests_then.get(name):
+            if present_digest is None:
+                faults.append(
+                    f"{self.path / name} is missing, which {self.sums.name} lists: restore it, or start a new run"
+                )
+            elif digests_then is None or present_digest != digests_then.get(name):
                 faults.append(
                     f"{self.path / name} was changed after the run began: its SHA-256 differs from the one in "
                     f"{self.sums.name}; restore it (`horde doctor` corrects a flipped bit), or start a new run with "

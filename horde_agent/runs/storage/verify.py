@@ -65,17 +65,15 @@ def _compare_sums(run: Examination) -> None:
         return
     n_findings = len(run.findings)
     sealed = folder.sealed()
-    lost = list(sealed.damaged)
     for name, digest in sealed.digests.items():
         file = folder.path / name
         if not file.is_file():
-            lost.append(f"{digest}  {name}")
+            run.damaged(file, f"it is missing, which {sums.name} lists, or {sums.name} is damaged")
         elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
             message = f"its SHA-256 differs from the one in {sums.name}: it was changed, or {sums.name} is damaged"
             run.damaged(file, message)
-    for line in lost:
-        message = f"a table listed in {sums.name} is missing, or {sums.name} is damaged: {line!r}"
-        run.damaged(sums, message)
+    for line in sealed.damaged:
+        run.damaged(sums, f"this line is no SHA-256 of a file: {line!r}")
     if len(run.findings) == n_findings:
         run.sound(sums, f"{len(sealed.digests)} files are unchanged")
 
