@@ -16,7 +16,16 @@ from horde_agent import Channel, ConstantAction, LearnerConfig
 from horde_agent.horde import Horde
 from horde_agent.learning import rarity
 from horde_agent.learning.rarity import FeatureRarity
-from tests.agent.hordes import N_ACTIONS, N_ACTIVE, N, RandomLife, ask, make, siblings
+from tests.agent.hordes import (
+    BEHAVIOUR,
+    N_ACTIONS,
+    N_ACTIVE,
+    N,
+    RandomLife,
+    ask,
+    make,
+    siblings,
+)
 
 OLD = 1 << 33
 """Steps: more than 32 bits count, and 27 years at 10 Hz."""
@@ -128,3 +137,68 @@ def test_a_horde_of_27_years_learns_the_bits_of_a_young_one(mode: Any) -> None:
     assert old.weights_sha256() == young.weights_sha256()
     np.testing.assert_array_equal(old.predictions, young.predictions)
     np.testing.assert_array_equal(old.averaged_weights(), young.averaged_weights())
+
+
+N_STATES = 6
+PERIOD = np.array([0.1, 0.9, 0.4, 0.6, 0.2, 0.8])
+"""The readings of a world that goes through its states in turn."""
+CHANGED = PERIOD[::-1] ** 2
+GAMMA = 0.5
+
+
+def true_answer(readings: np.ndarray, state: int) -> float:
+    """Return the discounted sum of the readings after a state."""
+    ahead = readings[(state + 1 + np.arange(60)) % N_STATES]
+    return float((GAMMA ** np.arange(60)) @ ahead)
+
+
+def live_in(horde: Horde, readings: np.ndarray, n_steps: int, first_tile: int) -> float:
+    """Live in a world whose states have tiles of their own from a number on; return the mean error of 60 steps."""
+
+    def seen(step: int) -> tuple[np.ndarray, np.ndarray]:
+        state = step % N_STATES
+        tiles = np.array([first_tile + state, 12 + state // 2, 15])
+        return readings[[state]], tiles
+
+    horde.begin(*seen(0))
+    errors = []
+    for step in range(1, n_steps):
+        horde.learn(0, 1.0, *seen(step))
+        errors.append(abs(horde.predictions[0] - true_answer(readings, step % N_STATES)))
+    return float(np.mean(errors[-60:]))
+
+
+def scaled_to(state: dict[str, Any], n_steps: int) -> dict[str, Any]:
+    """Return the state of a Horde with counters as after so many steps; those that forget are at their bounds."""
+    older = aged(state) if n_steps > 1 << 31 else {k: np.array(v) for k, v in state.items()}
+    n_states = min(n_steps, rarity.MOST_STATES)
+    visits = older["rarity/visits"]
+    older["rarity/visits"] = visits * n_states // (visits.sum() // 3)
+    n_before = older[FOLLOWER + "n_read"]
+    factor = min(n_steps, 262_144) / n_before
+    for name in ("product", "square", "n_read"):
+        older[FOLLOWER + name] = older[FOLLOWER + name] * factor
+    older["ratios/arrays/totals"] = older["ratios/arrays/totals"] * n_steps / 3_000
+    return older
+
+
+def test_the_defaults_follow_a_changed_world_after_many_years_as_after_hours() -> None:
+    """Offset, reading share, averages and rarity together: half of the features are new, and all readings.
+
+    10^5 steps are three hours, and 2^33 are 27 years. A mean over the life, with steps of 1/n, would leave
+    the error at the 0.34 with which both begin in the changed world.
+    """
+    question = ask("light", BEHAVIOUR, Channel(0), GAMMA)
+    young = Horde([question], n_features=16, n_active=3, config=LearnerConfig(average=256.0))
+    assert live_in(young, PERIOD, 3_000, first_tile=0) < 0.02
+    state = young.state()
+    errors = []
+    for n_steps in (100_000, OLD):
+        horde = Horde([question], n_features=16, n_active=3, config=LearnerConfig(average=256.0))
+        horde.restore(scaled_to(state, n_steps))
+        before = live_in(horde, CHANGED, 62, first_tile=6)
+        errors.append((before, live_in(horde, CHANGED, 3_000, first_tile=6)))
+    (young_before, young_after), (old_before, old_after) = errors
+    assert min(young_before, old_before) > 0.2
+    assert young_after < 0.02
+    assert old_after < 1.2 * young_after + 0.005
