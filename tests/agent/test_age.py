@@ -196,8 +196,8 @@ def test_the_defaults_follow_a_changed_world_after_many_years_as_after_hours() -
     for n_steps in (100_000, OLD):
         horde = Horde([question], n_features=16, n_active=3, config=LearnerConfig(average=256.0))
         horde.restore(scaled_to(state, n_steps))
-        before = live_in(horde, CHANGED, 62, first_tile=6)
-        errors.append((before, live_in(horde, CHANGED, 3_000, first_tile=6)))
+        first_error = live_in(horde, CHANGED, 62, first_tile=6)
+        errors.append((first_error, live_in(horde, CHANGED, 3_000, first_tile=6)))
     (young_before, young_after), (old_before, old_after) = errors
     assert min(young_before, old_before) > 0.2
     assert young_after < 0.02
