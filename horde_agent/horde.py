@@ -42,7 +42,7 @@ from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
 from horde_agent.learning.rarity import FeatureRarity, visit_counter
-from horde_agent.learning.ratios import PolicyRatios, refuse_misfits
+from horde_agent.learning.ratios import ErrorTotals, PolicyRatios, refuse_misfits
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
     DEFAULT_CONFIG,
@@ -416,12 +416,13 @@ class Horde:
         """TD errors of the last step, shape (n_demons,)."""
         return self._processed().numbers("td_error")
 
-    def pop_errors(self) -> Floats:
-        """Return sums over the steps since the last call of this, shape (2, n_demons), and begin again at 0.
+    def error_totals(self) -> Floats:
+        """Return sums over each demon's steps, shape (2, n_demons): of rho delta, and of rho delta^2.
 
-        The first are of rho delta, the second of rho delta^2: a demon's TD errors, weighted by its ratios.
+        They are of its TD errors delta, weighted by its ratios rho. The engine adds up those since the last call.
         """
-        return self._processed().pop_errors()
+        self._errors.totals += self._processed().pop_errors()
+        return self._errors.totals.copy()
 
     @property
     def rho(self) -> Floats:
@@ -784,6 +785,7 @@ class Horde:
         """What is stored beside the engine and the current states, by name."""
         parts: dict[str, Stored] = {
             "ratios": self._ratios,
+            "errors": self._errors,
             "signals": self._maker,
             "divergence": self._divergence,
             **self._readout.parts,
@@ -874,6 +876,7 @@ class Horde:
         )
         self._groups = groups
         self._ratios = ratios
+        self._errors = ErrorTotals(len(questions))
         self._maker = maker
         self._readout = readout
         self.signals = Signals(
@@ -902,6 +905,7 @@ class Horde:
         self.catch_up()
         maker = self._maker
         ratios = self._ratios
+        errors = self._errors
         readout = self._readout
         divergence = self._divergence
         groups = self._groups
@@ -914,6 +918,7 @@ class Horde:
         earlier = self._groups.earlier(groups, old_index)
         self._maker.carry_over(maker, earlier)
         self._ratios.carry_over(ratios, earlier)
+        self._errors.carry_over(errors, earlier)
         self._divergence.carry_over(divergence, earlier)
         self._readout.carry_over(readout, earlier, divergence.n_steps)
         self._n_updates_apart += n_updates - self.n_updates

@@ -122,8 +122,8 @@ class Learner(Protocol):
     def rho(self) -> Floats:
         """Importance sampling ratios of the last step, shape (n_demons,)."""
 
-    def pop_errors(self) -> Floats:
-        """Return sums of the TD errors since the last call, shape (2, n_demons): `Horde.pop_errors`."""
+    def error_totals(self) -> Floats:
+        """Return sums of each demon's TD errors, shape (2, n_demons): `Horde.error_totals`."""
 
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's ratios, shape (3, n_demons): `Horde.ratio_totals`."""

@@ -381,9 +381,9 @@ class ShardedHorde:
         """Return the predictions of all demons at a state, (n_active,) and (n_channels,): `Horde.predict`."""
         return self._gathered("predict", self._inputs.tiles(tiles), observation)  # type: ignore[no-any-return]
 
-    def pop_errors(self) -> Floats:
-        """Return sums of the TD errors since the last call, shape (2, n_demons): `Horde.pop_errors`."""
-        return self._gathered("pop_errors")  # type: ignore[no-any-return]
+    def error_totals(self) -> Floats:
+        """Return sums of each demon's TD errors since it was added, shape (2, n_demons): `Horde.error_totals`."""
+        return self._gathered("error_totals")  # type: ignore[no-any-return]
 
     def ratio_totals(self) -> Floats:
         """Return sums over each demon's ratios since it was added, shape (3, n_demons): `Horde.ratio_totals`."""

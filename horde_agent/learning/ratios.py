@@ -38,6 +38,22 @@ def n_actions_of(policies: Iterable[Policy]) -> int:
     return 0
 
 
+class ErrorTotals(Stored):
+    """Sums of rho delta and of rho delta^2 over each demon's steps, of TD errors delta and ratios rho.
+
+    Args:
+        n_demons: Number of demons.
+
+    Attributes:
+        totals: The sums, shape (2, n_demons).
+    """
+
+    FIELDS: ClassVar[Fields] = {"totals": Field(DEMON, at=1, is_optional=True)}
+
+    def __init__(self, n_demons: int) -> None:
+        self.totals = np.zeros((2, n_demons))
+
+
 class PolicyRatios(Stored):
     """The distinct target policies of a Horde and their importance sampling ratios.
 

@@ -4,6 +4,7 @@ facts.json      channels, actions, questions, picture of the robot; written once
 now.json        counts, times, measures and a line for each shard; replaced at most five times a second
 demons.npz      NMSRE, MSPBE and divergence of each demon, its predictions of the last minute; replaced every 2 s
 curve.csv       step, median and mean of the online NMSRE, mean MSPBE, diverged demons; a line every 10 s
+surprise.json   evidence over time and alarms, if surprise is watched for; replaced every 5 s
 
 Observations and actions are not repeated here: the page reads the end of the record. A file is
 replaced as a whole, so a reader never sees half of it. If a file cannot be written, for example on
@@ -34,9 +35,11 @@ from horde_agent.life.observers import sound_demons
 from horde_agent.policies import Behaviour
 from horde_agent.questions import question_columns, variance_questions
 from horde_agent.record.kinds import LIVE
+from horde_agent.scoring.surprise import surprise_table
 from horde_agent.types import Integers
 
 FOLDER = "live"
+SURPRISE = "surprise.json"
 NOW_EVERY_S = 0.2
 DEMONS_EVERY_S = 2.0
 MEASURES_EVERY_S = 5.0
@@ -117,6 +120,7 @@ class LiveStatusWriter(LifeHooks):
             if now_s - self._measures_at >= MEASURES_EVERY_S:
                 self._measures_at = now_s
                 self._measure(life, now_s)
+                self._write_surprise(life)
             self._write_now(life, "living")
             if now_s - self._demons_at >= DEMONS_EVERY_S:
                 self._demons_at = now_s
@@ -135,6 +139,7 @@ class LiveStatusWriter(LifeHooks):
                 life.student.catch_up()
                 life.horde.catch_up()
                 self._write_now(life, "over")
+                self._write_surprise(life)
                 if not self._is_stale:
                     self._write_demons()
         except OSError as error:
@@ -240,6 +245,12 @@ class LiveStatusWriter(LifeHooks):
             checksum=np.uint32(self._checksum),
         )
         _replace(self.path / "demons.npz", file.getvalue())
+
+    def _write_surprise(self, life: Life) -> None:
+        surprise = life.student.surprise
+        if surprise is not None:
+            table = surprise_table(surprise)
+            _replace(self.path / SURPRISE, json.dumps(table).encode())
 
     def _give_up(self, error: OSError) -> None:
         self.is_off = True

@@ -235,7 +235,7 @@ class Residuals:
 class Surprise:
     """Watches the TD errors of a Horde.
 
-    Call `update` after each step. It learns nothing and changes nothing of the Horde but `Horde.pop_errors`.
+    Call `update` after each step. It learns nothing and changes nothing of the Horde.
 
     Args:
         horde: The demons.
@@ -249,6 +249,7 @@ class Surprise:
         events: Alarms, and when predictions fitted again.
         on_event: Called with each of them; None for nothing.
         detector: The evidence.
+        values: The newest values of each signal, shape (2, n_signals): of spread and lean.
 
     Raises:
         BadInput: If the rate is invalid, or no question can be surprised.
@@ -269,6 +270,7 @@ class Surprise:
         "_previous_totals",
         "_block_began",
         "_due_at",
+        "values",
         "_z",
         "_mean_before",
         "_deviation_before",
@@ -315,7 +317,7 @@ class Surprise:
         n_signals = len(self.signals)
         n_demons = len(questions)
         self.learned = 0
-        self._previous_totals: Floats = np.zeros((2, n_demons))
+        self._previous_totals: Floats = np.zeros((2, 2, n_demons))
         self._block_began = -1
         self._due_at = -1
         step = quantisation_steps_of(questions, self._interface)
@@ -332,6 +334,7 @@ class Surprise:
             self._seed,
             groups=np.array([numbers[group] for group in self.groups]),
         )
+        self.values: Floats = np.zeros((N_VALUES, n_signals))
         self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)
         self._mean_before: Floats = np.zeros((N_VALUES, n_signals))
         self._deviation_before: Floats = np.zeros((N_VALUES, n_signals))
@@ -384,13 +387,11 @@ class Surprise:
         """
         if self._horde.n_waiting or (learning_steps < self._due_at and self._due_at >= 0):
             return
-        totals = self._horde.ratio_totals()[:2]
+        totals = np.stack([self._horde.error_totals(), self._horde.ratio_totals()[:2]])
         if self._due_at >= 0:
-            sums = self._horde.pop_errors()
             self.learned += learning_steps - (self._due_at - self._block_steps)
-            self._end_block(step, sums, totals - self._previous_totals)
-        else:
-            self._horde.pop_errors()  # of steps before this one
+            sums, ratios = totals - self._previous_totals
+            self._end_block(step, sums, ratios)
         self._previous_totals = totals
         self._block_began = step
         self._due_at = learning_steps + self._block_steps
@@ -398,6 +399,7 @@ class Surprise:
     def _end_block(self, step: int, sums: Floats, ratios: Floats) -> None:
         """Test a block from the sums of its TD errors and of its ratios, both of shape (2, n_demons)."""
         values = self._values(block_samples(sums, ratios, self._least_square))
+        self.values = values
         detector = self.detector
         mean = self._residuals.mean.copy()
         deviation = np.sqrt(self._residuals.square)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.life.flags import are_followed
-from horde_agent.life.status import CURVE_COLUMNS, FOLDER, checksum_of
+from horde_agent.life.status import CURVE_COLUMNS, FOLDER, SURPRISE, checksum_of
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
 from horde_agent.record.kinds import LIVE, Content
@@ -27,6 +27,8 @@ from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_js
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.runs.storage.stop_request import stop_options
+from horde_agent.scoring.bands import Bands, bands_of
+from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import deviation_of
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
@@ -40,6 +42,7 @@ MOST_POINTS = 2000  # of a curve
 SHOWN = 600  # rows: a minute at 10 Hz
 _MOST_ROWS = 36_000  # read for the returns of one question
 MOST_FAMILIES = 40  # that the map names
+_MOST_BYTES_OF_TESTS = 1 << 26  # from which bands are computed: of more they would take seconds
 SILENT_S = 10.0  # without a change of now.json, after which a run is shown as silent, or as dead
 
 Table = dict[str, Any]
@@ -248,7 +251,8 @@ class RunReader:
         """Return a demon's predictions over time, and the measured returns (None if not known).
 
         Of a question with another one about the variance of its return, also the learned standard
-        deviation, `deviation`.
+        deviation, `deviation`. Of one that was tested often enough, also `half_width` of the band that holds
+        95 % of its returns, and the share `in_band` of those that had a band.
         """
         questions = self.facts()["questions"]
         names = [q["name"] for q in questions]
@@ -260,7 +264,7 @@ class RunReader:
         unit = ""
         if channel is not None:
             unit = str(self.facts()["channels"][channel].get("unit", ""))
-        facts = {"name": name, **_measures(self.measures()[:, i]), "unit": unit}
+        facts = {"name": name, **_measures(self.measures()[:, i]), "unit": unit, **self._band(i)}
         traced = self._traced(name)
         demons = self._demons()
         if demons and len(demons["steps"]) and not (traced["t"] and self._is_over()):
@@ -276,6 +280,31 @@ class RunReader:
             traced = {key: column.tolist() for key, column in columns.items()}
         shown: Table = finite(facts | traced)
         return shown
+
+    def _band(self, i: int) -> Table:
+        """Return half the width of demon `i`'s band, and the share of returns within its bands; {} without one."""
+        path = self._run.excursions
+        try:
+            status = path.stat()
+        except OSError:
+            return {}
+        if status.st_size > _MOST_BYTES_OF_TESTS:
+            return {}
+        bands = _bands(path, status.st_mtime_ns)
+        if bands is None or i >= len(bands.n_tested) or not bands.n_tested[i]:
+            return {}
+        half_width = float(bands.half_widths()[i])
+        return {
+            "half_width": half_width,
+            "in_band": float(bands.n_inside[i] / bands.n_tested[i]),
+            "n_bands": int(bands.n_tested[i]),
+        }
+
+    def surprise(self) -> Table:
+        """Return the evidence over time and the alarms, as surprise.json has them; {} if none is watched for."""
+        if self._is_over() and self._run.surprise.is_file():
+            return self._json(self._run.surprise)
+        return self._json(self.live / SURPRISE)
 
     def _traced(self, name: str) -> Table:
         """Return the question's columns of traces.csv, if it is one of the questions there."""
@@ -367,6 +396,15 @@ class RunReader:
             return read_json(path)
         except (OSError, ValueError):
             return {}
+
+
+@lru_cache(maxsize=1)
+def _bands(path: Path, changed: int) -> Bands | None:  # noqa: ARG001
+    """Return the bands after the tests of a file; None if it cannot be read."""
+    try:
+        return bands_of(ExcursionTable.read(path))
+    except (OSError, ValueError, LookupError):
+        return None
 
 
 @lru_cache(maxsize=2)

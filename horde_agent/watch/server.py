@@ -162,6 +162,7 @@ def make_app(
         Route("/api/heat", _endpoint(queries.heat)),
         Route("/api/demon", _endpoint(queries.demon)),
         Route("/api/curves", _endpoint(queries.curves)),
+        Route("/api/surprise", _endpoint(queries.surprise)),
         Route("/api/stop", stop_button.respond, methods=["POST"]),
         Mount("/", StaticFiles(directory=PAGE, html=True)),
     ]
@@ -231,6 +232,11 @@ class _Queries:
         """Return the learning curves."""
         query.check_names()
         return self.reader.curves()
+
+    def surprise(self, query: Query) -> Any:
+        """Return the evidence over time and the alarms; {} if no surprise is watched for."""
+        query.check_names()
+        return self.reader.surprise()
 
     def run(self, query: Query) -> Any:
         """Return what does not change in a run."""

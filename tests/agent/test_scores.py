@@ -12,6 +12,7 @@ from horde_agent.gvf import GVF, Channel, Reward
 from horde_agent.policies import ConstantAction
 from horde_agent.record import RecordLost
 from horde_agent.scoring import excursion_table, two_pass_nmsre
+from horde_agent.scoring.bands import Bands
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.scoring.return_errors import ReturnErrors
@@ -280,6 +281,30 @@ def small(monkeypatch: pytest.MonkeyPatch) -> ExcursionTable:
     table = ExcursionTable(POLICIES, 5)
     fill(table)
     return table
+
+
+@pytest.mark.parametrize(("n_before", "rank"), [(19, 19), (38, 19), (39, 38), (90, 38)])
+def test_a_band_reaches_to_the_95th_percentile_of_the_errors_with_the_next_one_counted(
+    n_before: int, rank: int
+) -> None:
+    """The largest of the last 19 errors, and the 38th of the last 39; the 0.95 n-th of them is smaller."""
+    rng = np.random.default_rng(2)
+    errors = rng.standard_normal((n_before, 1))
+    bands = Bands(2)
+    bands.add(errors, np.array([1]))
+    n_latest = 19 if n_before < 39 else 39
+    expected = np.sort(np.abs(errors[-n_latest:, 0]))[rank - 1]
+    np.testing.assert_array_equal(bands.half_widths(), [np.nan, expected])
+
+
+def test_bands_hold_95_percent_of_the_returns_whatever_the_distribution_of_the_errors() -> None:
+    """The standard error of 40 x 1,000 returns is 0.001, some more as bands share errors; the 0.95 n-th holds 0.93."""
+    rng = np.random.default_rng(0)
+    bands = Bands(40)
+    bands.add(rng.standard_cauchy((1_000, 40)), np.arange(40))
+    assert bands.n_tested.tolist() == [1_000 - 19] * 40
+    share = bands.n_inside.sum() / bands.n_tested.sum()
+    assert share == pytest.approx(0.95, abs=0.005)
 
 
 def test_no_more_than_a_batch_is_held_at_a_time(small: ExcursionTable) -> None:

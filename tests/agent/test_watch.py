@@ -41,6 +41,8 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.files import write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.stop_request import StopAnswer
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.scoring.returns import policies_under_test
 from horde_agent.watch import WatchConfig, server
 from horde_agent.watch.reader import RunReader
 from tests.agent.doubles import (
@@ -358,6 +360,50 @@ def test_added_demons_are_on_the_page(tmp_path: Path) -> None:
     demon = RunReader(tmp_path / "run").demon("new")
     assert 13 <= len(demon["t"]) <= 16
     assert any(value is not None for value in demon["return"])
+
+
+def watch_for_surprise(life: Life) -> None:
+    """Watch the errors from here on."""
+    life.student.watch("1/day")
+
+
+def test_the_evidence_of_a_watched_life_is_on_the_page(tmp_path: Path) -> None:
+    """With what is missing for a first test; a life that is not watched has none."""
+    lived(tmp_path / "run", 30, n_demons=2, midway=watch_for_surprise)
+    table = RunReader(tmp_path / "run").surprise()
+    assert table["rate"] == "1/day"
+    assert table["steps_missing"] > 5_000
+    assert set(table["evidence_of_groups"]) == {"obs", "the mean of all signals"}
+    assert table["events"] == []
+    lived(tmp_path / "other", 30)
+    assert RunReader(tmp_path / "other").surprise() == {}
+
+
+def test_a_question_with_twenty_tests_has_a_band_and_the_share_of_returns_in_it(
+    tmp_path: Path,
+) -> None:
+    """Errors 1 to 20, then 100: half the band is the largest of 19; neither of two returns with a band was in it."""
+    lived(tmp_path / "run", 50, n_demons=2)
+    reader = RunReader(tmp_path / "run")
+    assert "half_width" not in reader.demon("left/saw-0")
+    policies = policies_under_test(questions(2))
+    table = ExcursionTable(policies, 2)
+    table.record_to(RunFolder(tmp_path / "run").excursions)
+    for number, error in enumerate([*range(1, 21), 100]):
+        values = dict.fromkeys(("remainder", "share", "persistence", "return"), np.zeros(1))
+        table.append(
+            policies[0].name,
+            step=number,
+            online=1.0,
+            demons=np.array([0]),
+            values={**values, "prediction": np.array([float(error)])},
+        )
+    table.close()
+    demon = RunReader(tmp_path / "run").demon("left/saw-0")
+    assert demon["half_width"] == 100.0
+    assert demon["n_bands"] == 2
+    assert demon["in_band"] == 0.0
+    assert "half_width" not in reader.demon("left/saw-1")
 
 
 def ask_about_variance(life: Life) -> None:

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -40,7 +41,9 @@ COLOURS = ("#3b6fb6", "#d1622b", "#3d9a5d", "#8d5bb0", "#b03a4b", "#7a7a7a")
 DPI = 130
 NO_ESTIMATE = "There is none: the update rules of these questions have no secondary weights w, which it needs."
 BAND = "± one deviation, learned"
-"""Label of the band around a prediction."""
+"""Label of the band around a prediction whose variance is predicted."""
+ERROR_BAND = "95 % of returns"
+"""Label of the band from the errors of the tests before."""
 
 
 class Margins(NamedTuple):
@@ -150,8 +153,11 @@ def figures(
     stream: Stream | None,
     details: dict[str, Any],
     time_name: str = "robot time",
+    half_widths: Mapping[str, float] = MappingProxyType({}),
 ) -> list[str]:
     """Return a section for each picture; `time_name` is what the time of steps is called, "" if they have none.
+
+    `half_widths` are those of the bands of 95 %, by question.
 
     `drawn` calls the function that draws it from files, and notes errors.
     """
@@ -179,7 +185,7 @@ def figures(
         drawn(
             "The picture of predictions over time",
             [folder.traces],
-            lambda: _trace_section(folder, time_name),
+            lambda: _trace_section(folder, time_name, half_widths),
         ),
         drawn(
             "The picture of the MSPBE",
@@ -433,11 +439,15 @@ def scatter_groups(
     return groups
 
 
-def _trace_section(folder: RunFolder, time_name: str) -> str:
+def _trace_section(folder: RunFolder, time_name: str, half_widths: Mapping[str, float]) -> str:
     """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
     lines: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    label = ERROR_BAND
     for line in read_csv(folder.traces):
-        deviation = float(line.get("deviation") or "nan")
+        deviation = half_widths.get(line["question"], math.nan)
+        if line.get("deviation"):
+            label = BAND
+            deviation = float(line["deviation"])
         values = (
             float(line["t_s"]),
             float(line["prediction"]),
@@ -477,7 +487,7 @@ def _trace_section(folder: RunFolder, time_name: str) -> str:
                 color=COLOURS[1],
                 alpha=0.2,
                 linewidth=0,
-                label=BAND,
+                label=label,
             )
         style_axes(axes, ylim=_limits(curves_of[sensor]))
         if i == 0:
@@ -500,6 +510,8 @@ def _trace_section(folder: RunFolder, time_name: str) -> str:
     )
     save(canvas, folder.path / "traces.png")
     explanation = ""
+    if ERROR_BAND in handles:
+        explanation = " The band holds 95 % of the returns if errors stay as in the tests before."
     if BAND in handles:
         explanation = (
             " The band is one standard deviation of the return to each side, as learned by the "

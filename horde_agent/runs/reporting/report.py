@@ -29,6 +29,7 @@ from horde_agent.runs.storage.files import read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import QuestionLine, read_held_out, read_questions
+from horde_agent.scoring.bands import FEWEST_ERRORS, MOST_ERRORS, SHARE, Bands, bands_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
@@ -65,6 +66,9 @@ def write_report(path: Path) -> Path:
     tested = None
     if is_tested:
         tested = noted.read(folder.excursions, _tested)
+    bands = None
+    if tested is not None:
+        bands = bands_of(tested[0])
     n_excursions = tested and sum(
         len(course.step) for course in tested[1] if not course.policy.is_behaviour
     )
@@ -78,7 +82,21 @@ def write_report(path: Path) -> Path:
         noted.drawn(
             "The headline", results, lambda: _headline(summary, details, stream, named_time)
         ),
-        *draw_pictures(folder, noted.drawn, tested, questions or [], stream, details, named_time),
+        *draw_pictures(
+            folder,
+            noted.drawn,
+            tested,
+            questions or [],
+            stream,
+            details,
+            named_time,
+            _half_widths(bands, questions or []),
+        ),
+        noted.drawn(
+            "The table of bands",
+            question_files,
+            lambda: _bands_section(bands, questions or [], stream),
+        ),
         noted.drawn("The table of means", question_files, lambda: _means_section(questions or [])),
         noted.drawn(
             "The table of held-out scores",
@@ -426,6 +444,44 @@ def _means_section(questions: Sequence[QuestionLine]) -> str:
         "better than it",
     ]
     return section("By policy and time scale", html.table(head, rows))
+
+
+def _half_widths(bands: Bands | None, questions: Sequence[QuestionLine]) -> dict[str, float]:
+    """Return half the width of each question's band, by name; none if they are not known."""
+    if bands is None or len(bands.n_tested) != len(questions):
+        return {}
+    widths = bands.half_widths().tolist()
+    return {question.name: width for question, width in zip(questions, widths, strict=True)}
+
+
+def _bands_section(
+    bands: Bands | None, questions: Sequence[QuestionLine], stream: Stream | None
+) -> str:
+    """Return a table of the share of returns that the bands held, by group of sensors."""
+    if bands is None or len(bands.n_tested) != len(questions) or not bands.n_tested.any():
+        return ""
+    group_of: dict[str, str] = {}
+    if stream is not None:
+        for channel in stream.header.get("channels", []):
+            group_of[channel["name"]] = channel.get("group") or channel["name"]
+    counts: dict[str, list[int]] = {}
+    for number, question in enumerate(questions):
+        channel_name = question.about.channel
+        count = counts.setdefault(group_of.get(channel_name, channel_name or "others"), [0, 0])
+        count[0] += int(bands.n_tested[number])
+        count[1] += int(bands.n_inside[number])
+    counts["all"] = [int(bands.n_tested.sum()), int(bands.n_inside.sum())]
+    rows = [
+        [group, f"{n_tested:,}", f"{n_inside / n_tested:.1%}"]
+        for group, (n_tested, n_inside) in counts.items()
+        if n_tested
+    ]
+    explanation = (
+        f"Half a band is a quantile of the question's last {FEWEST_ERRORS} or {MOST_ERRORS} errors, so that it holds "
+        f"{SHARE:.0%} of the returns if errors stay alike; more if they shrink."
+    )
+    table = html.table(["sensors", "returns with a band", "in it"], rows)
+    return section(f"Bands of {SHARE:.0%}", table + html.element("p", explanation))
 
 
 def _options_section(details: dict[str, Any]) -> str:

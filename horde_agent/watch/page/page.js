@@ -227,14 +227,17 @@ async function drawDemon() {
     const n = told.return.filter((v) => v !== null).length;
     say("demon-said", told.why || `${told.name} · NMSRE ${formatNumber(told.nmsre)} · MSPBE ${formatNumber(told.mspbe)}` +
       `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
-      (told.deviation ? " · band: one learned standard deviation of the return" : ""));
+      (told.deviation ? " · band: one learned standard deviation of the return" : "") +
+      (told.half_width == null ? "" : ` · ${formatPercent(told.in_band)} of ${formatCount(told.n_bands)} tested returns were in the band of 95 %`));
     const series = [timeName() ? timeName() + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
       { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
     const data = [told.t, told.prediction, told.return], bands = [];
-    if (told.deviation) {
-      const edge = (sign) => told.prediction.map((v, k) => v === null || told.deviation[k] === null ? null : v + sign * told.deviation[k]);
+    const widths = told.deviation || (told.half_width == null ? null : told.prediction.map(() => told.half_width));
+    if (widths) {
+      const edge = (sign) => told.prediction.map((v, k) => v === null || widths[k] === null ? null : v + sign * widths[k]);
       const style = { stroke: css("--one"), width: .5, points: { show: false } };
-      series.push({ label: "+ deviation", ...style }, { label: "− deviation", ...style });
+      const name = told.deviation ? "deviation" : "95 %";
+      series.push({ label: "+ " + name, ...style }, { label: "− " + name, ...style });
       data.push(edge(1), edge(-1));
       bands.push([3, 4]);
     }
@@ -254,6 +257,27 @@ async function drawCurves() {
   if (told.mspbe[0].length && !isEstimated) say("mspbe", "There is no estimate of the MSPBE: the update rules have no secondary weights w.");
   else if (isEstimated && !plots.mspbe) say("mspbe", "");
   if (isEstimated) chart("mspbe", "mean estimate of the MSPBE", ["step", { label: "MSPBE", stroke: css("--two"), width: 1.6 }], told.mspbe);
+}
+
+// ---- surprise --------------------------------------------------------------------------------------------------------
+const MOST_GROUPS = 4;
+async function drawSurprise() {
+  const told = await get("api/surprise"), isWatched = told.rate !== undefined;
+  $("surprise-section").hidden = !isWatched;
+  if (!isWatched) return;
+  const alarms = told.events.filter((one) => one.name === "surprise"), last = told.events[told.events.length - 1];
+  const missing = told.steps_missing ? `${formatCount(told.steps_missing)} more learning steps are needed for a first test` : "no alarm";
+  say("surprise-said", `${last ? last.sentence : missing} · at most ${told.rate} without a change`);
+  if (!told.step.length) return;
+  const shown = (values) => values.map((v) => Math.max(v, .1)), top = (name) => Math.max(...told.evidence_of_groups[name]);
+  const groups = Object.keys(told.evidence_of_groups).sort((a, b) => top(b) - top(a)).slice(0, MOST_GROUPS);
+  const colours = [css("--one"), css("--two"), css("--good"), css("--warn")];
+  const after = (step) => told.step.findIndex((at) => at >= step), marks = told.step.map(() => null);
+  for (const alarm of alarms) if (after(alarm.step) >= 0) marks[after(alarm.step)] = told.threshold;
+  chart("surprise", "evidence, by groups of sensors", ["step", { label: "mean of all tests", stroke: css("--ink"), width: 2 },
+    { label: "alarm at", stroke: css("--muted"), width: 1, dash: [4, 4] }, { label: "alarm", stroke: css("--warn"), width: 0, points: { show: true, size: 10 } },
+    ...groups.map((name, k) => ({ label: name, stroke: colours[k], width: 1.2 }))],
+    [told.step, shown(told.evidence), told.step.map(() => told.threshold), marks, ...groups.map((name) => shown(told.evidence_of_groups[name]))], true);
 }
 
 // ---- all questions ---------------------------------------------------------------------------------------------------
@@ -491,19 +515,19 @@ function listen() {
   };
 }
 function refresh() {
-  for (const drawn of [drawMap(), drawCurves(), drawTable(), drawDemon()]) drawn.catch(fail);
+  for (const drawn of [drawMap(), drawCurves(), drawTable(), drawDemon(), drawSurprise()]) drawn.catch(fail);
 }
 async function start() {
   facts = await get("api/run");
   document.title = facts.name + " · Horde"; say("name", facts.name);
   makeChannels(); listen();
-  drawMap().catch(fail); drawCurves().catch(fail); drawTable().catch(fail);
+  drawMap().catch(fail); drawCurves().catch(fail); drawTable().catch(fail); drawSurprise().catch(fail);
   const first = await get("api/demons?sort=nmsre&limit=1");
   if (first.rows.length && !chosen) chooseFirst(first.rows[0].name);
   const every = (ms, draws) => setInterval(() => {
     if (!document.hidden && !lostSince && !final && status.state === "living") for (const draw of draws) draw().catch(fail);
   }, ms);
-  every(EVERY_MS, [drawMap, drawCurves]); every(2000, [drawDemon, drawTable]);
+  every(EVERY_MS, [drawMap, drawCurves, drawSurprise]); every(2000, [drawDemon, drawTable]);
   addEventListener("scroll", soon, { passive: true });
   addEventListener("resize", () => { for (const id in plots) plots[id].setSize({ width: $(id).clientWidth, height: 220 }); drawMap().catch(fail); soon(); });
 }

@@ -1,0 +1,72 @@
+"""Bands around predictions that hold 95 % of the returns, from the errors of the tests before.
+
+Half the width of a question's band is the 0.95 (n + 1)-th smallest of the absolute errors of its last n tests: the
+largest of 19, or the 38th of 39 once there are so many. If errors are exchangeable, the next return lies within it with
+a probability of 0.95, whatever their distribution. More tests would change a band less from test to test, but reach
+further back: of a Horde that learns, earlier errors are larger. How many returns each band held is counted.
+
+Source: Lei et al. (2018), Distribution-free predictive inference for regression, https://arxiv.org/abs/1604.04173,
+theorem 2.2, with the tests before as the calibration sample.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.types import Floats, Integers
+
+SHARE = 0.95
+FEWEST_ERRORS = 19  # of which a rank has this share: (n + 1) 0.95 is a whole number, at most n
+MOST_ERRORS = 39  # the next number with such a rank
+
+
+class Bands:
+    """Bands of some questions.
+
+    Args:
+        n: Number of questions.
+
+    Attributes:
+        n_tested: Returns of each question for which there was a band, shape (n,).
+        n_inside: Those in it.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n_tested: Integers = np.zeros(n, dtype=np.int64)
+        self.n_inside: Integers = np.zeros(n, dtype=np.int64)
+        self._n_errors: Integers = np.zeros(n, dtype=np.int64)
+        self._errors: Floats = np.full((n, MOST_ERRORS), np.inf)
+
+    def half_widths(self, questions: Integers | None = None) -> Floats:
+        """Return half the width of the bands of questions, (m,), or of all; NaN with fewer than 19 errors."""
+        if questions is None:
+            questions = np.arange(len(self._n_errors))
+        n_errors = self._n_errors[questions]
+        n = np.where(n_errors >= MOST_ERRORS, MOST_ERRORS, FEWEST_ERRORS)
+        age = (n_errors[:, None] - 1 - np.arange(MOST_ERRORS)) % MOST_ERRORS
+        latest = np.where(age < n[:, None], self._errors[questions], np.inf)
+        rank = np.round(SHARE * (n + 1)).astype(np.int64)
+        widths = np.sort(latest, axis=1)[np.arange(len(n)), rank - 1]
+        return np.asarray(np.where(n_errors >= FEWEST_ERRORS, widths, np.nan))
+
+    def add(self, errors: Floats, questions: Integers) -> None:
+        """Add the errors of tests, in order, (n_tests, m), of questions, (m,); NaN where a test has none of one."""
+        for error in np.abs(errors):
+            half = self.half_widths(questions)
+            is_known = np.isfinite(error)
+            has_band = is_known & np.isfinite(half)
+            self.n_tested[questions] += has_band
+            self.n_inside[questions] += has_band & (error <= half)
+            known = questions[is_known]
+            self._errors[known, self._n_errors[known] % MOST_ERRORS] = error[is_known]
+            self._n_errors[known] += 1
+
+
+def bands_of(table: ExcursionTable) -> Bands:
+    """Return the bands of all questions of a Horde after the excursions of a table."""
+    bands = Bands(table.n_demons)
+    for rows in table:
+        for _, outcomes in table.by_policy(rows):
+            bands.add(outcomes.errors, outcomes.policy.demons)
+    return bands
