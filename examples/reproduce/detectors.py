@@ -25,8 +25,8 @@ ADWIN_DELTAS = 10.0 ** -np.arange(2, 13)
 
 def standardised(rows: Floats, n_known: int) -> Floats:
     """Return rows, (n, m), less the mean of the first `n_known`, over their deviation."""
-    known = rows[:n_known]
-    return np.asarray((rows - known.mean(axis=0)) / (known.std(axis=0) + 1e-9))
+    sample = rows[:n_known]
+    return np.asarray((rows - sample.mean(axis=0)) / (sample.std(axis=0) + 1e-9))
 
 
 def cusum(rows: Floats, n_known: int) -> Floats:
@@ -85,8 +85,8 @@ def _components(rows: Floats, n_known: int) -> tuple[Floats, Floats]:
     axes = axes[:, ::-1]
     n_kept = int(np.searchsorted(np.cumsum(variance) / variance.sum(), EXPLAINED)) + 1
     scores = values @ axes[:, :n_kept]
-    rest = values - scores @ axes[:, :n_kept].T
-    return (scores**2 / variance[:n_kept]).sum(axis=1), (rest**2).sum(axis=1)
+    residuals = values - scores @ axes[:, :n_kept].T
+    return (scores**2 / variance[:n_kept]).sum(axis=1), (residuals**2).sum(axis=1)
 
 
 def has_adwin() -> bool:

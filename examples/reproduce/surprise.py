@@ -197,7 +197,7 @@ class OtherDetector(NamedTuple):
 
 def other_detectors() -> list[OtherDetector]:
     """Return the detectors of `examples.reproduce.detectors`; ADWIN only where `river` is installed."""
-    others = [
+    competitors = [
         OtherDetector("CUSUM on errors", detectors.cusum, of_errors=True),
         OtherDetector("Page-Hinkley on errors", detectors.page_hinkley, of_errors=True),
         OtherDetector("UDE above a limit", detectors.ude, of_errors=True),
@@ -205,8 +205,8 @@ def other_detectors() -> list[OtherDetector]:
         OtherDetector("PCA: Q of readings", detectors.squared_rest, of_errors=False),
     ]
     if detectors.has_adwin():
-        others.append(OtherDetector("ADWIN on errors", detectors.adwin, of_errors=True))
-    return others
+        competitors.append(OtherDetector("ADWIN on errors", detectors.adwin, of_errors=True))
+    return competitors
 
 
 def _rows_for(other: OtherDetector, part: LearningRows) -> Floats:
@@ -266,7 +266,7 @@ def new_life(
 
 def live(seed: int, size: SurpriseSize) -> WatchedLife:
     """Live without a fault, then on from the same state without one and with each."""
-    life, surprise, before = new_life(seed, size)
+    life, surprise, earlier_rows = new_life(seed, size)
     with life:
         life.run(size.before)
         state = life.state()
@@ -276,26 +276,26 @@ def live(seed: int, size: SurpriseSize) -> WatchedLife:
     quiet_s = size.before * period_s
     if len(surprise.curve):
         quiet_s -= float(surprise.curve[0, 0]) * period_s
-    life, _, quiet = new_life(seed, size, (), state)
+    life, _, quiet_rows = new_life(seed, size, (), state)
     with life:
         life.run(size.after)
     quiet_s += size.after * period_s
-    false_alarms = [event.sentence for event, _ in [*before.alarms, *quiet.alarms]]
-    limits = limits_of_others(before, quiet)
+    false_alarms = [event.sentence for event, _ in [*earlier_rows.alarms, *quiet_rows.alarms]]
+    limits = limits_of_others(earlier_rows, quiet_rows)
     results = []
     for trial in TRIALS:
-        life, surprise, after = new_life(seed, size, (trial.fault,), state)
+        life, surprise, later_rows = new_life(seed, size, (trial.fault,), state)
         with life:
             life.run(size.after)
-        changes = change_of_returns(quiet, after)
+        changes = change_of_returns(quiet_rows, later_rows)
         measured = [
             float(change)
             for change, (channel, group) in zip(changes, groups.items(), strict=True)
             if trial.is_measured(channel, group)
         ]
-        found = _found(after, trial, n_learned, size.before, groups, period_s, surprise)
-        others = delays_of_others(before, after, limits)
-        results.append(found._replace(change=max(measured), others_s=others))
+        outcome = _found(later_rows, trial, n_learned, size.before, groups, period_s, surprise)
+        delays = delays_of_others(earlier_rows, later_rows, limits)
+        results.append(outcome._replace(change=max(measured), others_s=delays))
     return WatchedLife(results, false_alarms, quiet_s)
 
 
@@ -311,7 +311,7 @@ def _found(
     """Return what the first alarm after the change says of a fault; its change and the others are not known yet."""
     curve = surprise.curve
     points = curve[curve[:, 0] > changed_at]
-    found = FoundFault(
+    outcome = FoundFault(
         delay_s=np.inf,
         signals=(),
         is_right=False,
@@ -321,9 +321,9 @@ def _found(
         others_s={},
     )
     if not rows.alarms:
-        return found
+        return outcome
     alarm, learning_steps = rows.alarms[0]
-    return found._replace(
+    return outcome._replace(
         delay_s=(learning_steps - n_learned) * period_s,
         signals=alarm.signals,
         is_right=groups.get(alarm.signals[0]) in trial.groups,

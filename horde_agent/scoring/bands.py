@@ -58,9 +58,9 @@ class Bands:
             has_band = is_known & np.isfinite(half)
             self.n_tested[questions] += has_band
             self.n_inside[questions] += has_band & (error <= half)
-            known = questions[is_known]
-            self._errors[known, self._n_errors[known] % MOST_ERRORS] = error[is_known]
-            self._n_errors[known] += 1
+            tested = questions[is_known]
+            self._errors[tested, self._n_errors[tested] % MOST_ERRORS] = error[is_known]
+            self._n_errors[tested] += 1
 
 
 def bands_of(table: ExcursionTable) -> Bands:
