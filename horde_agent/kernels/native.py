@@ -49,6 +49,7 @@ from numba.extending import (
     unbox,
 )
 from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import as_dtype
 
 from horde_agent.kernels._jit import (
     HAS_CACHE,
@@ -449,6 +450,12 @@ class _PackedAttributes(AttributeTemplate):
         return types.int64 if of_type is Constant else of_type
 
 
+@lower_builtin("__array__", types.Array)  # type: ignore[no-untyped-call]
+def _array_itself(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+    """Return an array as it is. Without this, numba searches all its registries at each use of an array."""
+    return arguments[0]
+
+
 @lower_getattr_generic(PackedType)  # type: ignore[no-untyped-call]
 def _read_item(context: Any, builder: Any, packed: Any, table: Any, name: str) -> Any:
     first, of_type = packed.items[name]
@@ -468,7 +475,7 @@ def _read_item(context: Any, builder: Any, packed: Any, table: Any, name: str) -
     if not isinstance(of_type, types.Array):
         return word(0) if of_type is types.int64 else builder.bitcast(word(0), ir.DoubleType())
     array = context.make_array(of_type)(context, builder)
-    size = _INT64(context.get_abi_sizeof(context.get_data_type(of_type.dtype)))
+    size = _INT64(as_dtype(of_type.dtype).itemsize)
     shape = [word(1 + d) for d in range(of_type.ndim)]
     strides = [size]
     for extent in reversed(shape[1:]):

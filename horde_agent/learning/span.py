@@ -192,8 +192,15 @@ class SpanEngine:
     # ---- the stream -----------------------------------------------------------------------------
 
     def begin(self, tiles: Integers) -> Floats:
-        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `PlainEngine.begin`."""
+        """Begin a stream at `tiles`, (n_active,), with all traces at zero: `PlainEngine.begin`.
+
+        Pending updates that would wait too long are written, so that the ring of T times never overflows.
+        """
         self.catch_up()
+        span = self.arrays
+        waits = self._now - span.flushed_at
+        if ((span.n_pending > 0) & (waits >= span.longest_wait)).any():
+            self._run(transition.flush, span.longest_wait)
         self.memory.set_n_active(tiles.size)
         self.memory.prefault_ahead(tiles.size)
         self._run(transition.begin, tiles)
@@ -273,7 +280,7 @@ class SpanEngine:
     def _flush(self) -> None:
         self.catch_up()
         if self._now >= 0:
-            self.flags |= int(self._run(transition.flush))
+            self.flags |= int(self._run(transition.flush, 1))
 
     # ---- several streams ------------------------------------------------------------------------
 

@@ -59,6 +59,19 @@ def test_max_trace_is_exact_with_a_bias_feature() -> None:
     np.testing.assert_allclose(span.numbers("max_trace"), plain.numbers("max_trace"), rtol=1e-12)
 
 
+def test_pending_updates_outlive_any_number_of_beginnings() -> None:
+    """Each advances the clock, and the history is a ring of some 2,000 times: what waits is written before."""
+    stream = random_stream(17, 40, GROUPS, N_FEATURES, N_ACTIVE, N_NEW)
+    plain, span = (
+        learn_all(new_engine(setup, stream.group, N_FEATURES, pace={"widest": 16}), stream)
+        for setup in (PLAIN, SPAN)
+    )
+    for k in range(3_000):
+        tiles = stream.tiles[k % len(stream.tiles)]
+        expected = plain.begin(tiles)
+        np.testing.assert_allclose(span.begin(tiles), expected, rtol=1e-9, atol=1e-12)
+
+
 def test_the_demons_of_a_policy_share_blocks_of_even_width() -> None:
     """795 questions about five policies, alternating: ten blocks of 80 lanes, one policy in each."""
     group = np.arange(795) % 15

@@ -403,29 +403,23 @@ def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
 
 
 @kernel
-def flush(span: SpanArrays, entry: Any) -> int:
-    """Write all pending updates, and return flags."""
+def flush(span: SpanArrays, entry: Any, wait: int) -> int:
+    """Write the pending updates of groups that have waited for `wait` steps or longer, and return flags."""
     longest = np.int64(0)
     for g in range(span.flushed_at.shape[0]):
         drop_idle_tail(span, g, span.clock[NOW])
-        if span.n_pending[g] > 0:
+        if span.n_pending[g] > 0 and span.clock[NOW] - span.flushed_at[g] >= wait:
             longest = max(longest, flush_group(span, entry, g, span.clock[NOW]))
     return int(findings(span, longest))
 
 
 @kernel
 def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
-    """Begin a stream at `tiles`, shape (n_active,): clear every trace and predict.
-
-    Groups whose pending updates are older than `longest_wait` are flushed, so that the ring of T
-    times never overflows.
-    """
+    """Begin a stream at `tiles`, shape (n_active,): clear every trace and predict."""
     for g in range(span.flushed_at.shape[0]):
         if span.n_pending[g] == 0:
             span.flushed_at[g] = max(span.clock[NOW], 0)
             span.tail_from[g] = max(span.clock[NOW], 0)
-        elif span.clock[NOW] + 1 - span.flushed_at[g] > span.longest_wait:
-            flush_group(span, entry, g, span.clock[NOW])
     observe(span, tiles)
     time = span.clock[NOW]
     mask = span.bits.shape[0] - 1
