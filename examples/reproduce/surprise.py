@@ -80,17 +80,55 @@ TRIALS = (
 )
 
 
+CREATE2_MOTION = ("wheel_velocity", "wheel_current", "rotational_velocity", "last_request")
+CREATE2_TRIALS = (
+    Trial(Fault("dead", "wheel_current_left"), CREATE2_MOTION),
+    Trial(Fault("stuck", "cliff_signal_left", 0.5), ("cliff_signal",)),
+    Trial(Fault("biased", "rotational_velocity", 0.1), ("rotational_velocity",)),
+    Trial(Fault("noisy", "light_bump_centre_left", 0.15), ("light_bump",)),
+    Trial(Fault("drifting", "battery_temperature", 0.1), ("battery_temperature",)),
+    Trial(Fault("weak battery", "", 0.6), ("battery_voltage",)),
+    Trial(Fault("swapped", "wheel_velocity_left,wheel_velocity_right"), ("wheel_velocity",)),
+    Trial(Fault("delayed", "", 1.0), CREATE2_MOTION),
+)
+
+
+class Robot(NamedTuple):
+    """A simulated robot and its faults."""
+
+    title: str
+    name: str
+    physics: str | None
+    trials: tuple[Trial, ...]
+
+
+PLANAR = Robot("Critterbot, planar", "critterbot", "planar", TRIALS)
+OTHER_ROBOTS = (
+    Robot("Critterbot, PyBullet", "critterbot", "bullet", TRIALS),
+    Robot("Create 2", "create2", None, CREATE2_TRIALS),
+)
+"""Robots that live with the first seed alone; no claim is judged on them."""
+
+
 class SurpriseSize(NamedTuple):
-    """Steps before the fault and after it, distance between two questions, and probability of an excursion."""
+    """Size of an experiment.
+
+    Attributes:
+        before, after: Steps before the fault, and after it.
+        stride: Distance between two questions.
+        excursions: Probability of an excursion.
+        robots: Robots beside the planar one.
+    """
 
     before: int
     after: int
     stride: int
     excursions: float
+    robots: tuple[Robot, ...] = ()
 
 
 SIZES = {
-    "paper": SurpriseSize(60_000, 6_000, 1, 0.02),
+    "paper": SurpriseSize(60_000, 6_000, 1, 0.02, OTHER_ROBOTS),
     "quick": SurpriseSize(9_000, 700, 10, 0.0),
 }
 
@@ -110,7 +148,7 @@ class FoundFault(NamedTuple):
 class WatchedLife(NamedTuple):
     """A life with each fault, and without."""
 
-    found: list[FoundFault]  # in the order of `TRIALS`
+    found: list[FoundFault]  # in the order of the robot's trials
     false_alarms: list[str]  # before the fault, and without one
     quiet_s: float  # robot time in which these could come
 
@@ -241,10 +279,10 @@ def delays_of_others(
 
 
 def new_life(
-    seed: int, size: SurpriseSize, faults: tuple[Fault, ...] = (), state: Any = None
+    seed: int, size: SurpriseSize, robot: Robot, faults: tuple[Fault, ...] = (), state: Any = None
 ) -> tuple[Life, Surprise, LearningRows]:
-    """Return a life of the planar robot that is watched, from a state or from its start."""
-    body = make_body("simulator", physics="planar")
+    """Return a life of a robot that is watched, from a state or from its start."""
+    body = make_body("simulator", robot=robot.name, physics=robot.physics)
     env: gymnasium.Env[Any, Any] = FaultyRobot(body, faults, seed)
     interface = Interface.of(env).with_chosen_layout()
     horde = new_horde(interface, excursions(interface)[:: size.stride], mode="deferred")
@@ -264,9 +302,9 @@ def new_life(
     return life, surprise, rows
 
 
-def live(seed: int, size: SurpriseSize) -> WatchedLife:
+def live(seed: int, size: SurpriseSize, robot: Robot) -> WatchedLife:
     """Live without a fault, then on from the same state without one and with each."""
-    life, surprise, earlier_rows = new_life(seed, size)
+    life, surprise, earlier_rows = new_life(seed, size, robot)
     with life:
         life.run(size.before)
         state = life.state()
@@ -276,15 +314,15 @@ def live(seed: int, size: SurpriseSize) -> WatchedLife:
     quiet_s = size.before * period_s
     if len(surprise.curve):
         quiet_s -= float(surprise.curve[0, 0]) * period_s
-    life, _, quiet_rows = new_life(seed, size, (), state)
+    life, _, quiet_rows = new_life(seed, size, robot, (), state)
     with life:
         life.run(size.after)
     quiet_s += size.after * period_s
     false_alarms = [event.sentence for event, _ in [*earlier_rows.alarms, *quiet_rows.alarms]]
     limits = limits_of_others(earlier_rows, quiet_rows)
     results = []
-    for trial in TRIALS:
-        life, surprise, later_rows = new_life(seed, size, (trial.fault,), state)
+    for trial in robot.trials:
+        life, surprise, later_rows = new_life(seed, size, robot, (trial.fault,), state)
         with life:
             life.run(size.after)
         changes = change_of_returns(quiet_rows, later_rows)
@@ -332,22 +370,28 @@ def _found(
 
 
 class SurpriseResults(NamedTuple):
-    """The lives of all seeds."""
+    """The lives of the planar robot with all seeds, and one of each other robot."""
 
     lives: list[WatchedLife]
     size: SurpriseSize
+    others: dict[str, WatchedLife]  # by title
 
 
 def run(context: ExperimentContext) -> tuple[SurpriseResults, dict[str, object]]:
     """Live with each seed."""
     size = SIZES[context.scale]
     seeds = [FIRST_SEED + seed for seed in context.seeds]
-    jobs = {seed: Job(f"life {seed}", live, (seed, size)) for seed in seeds}
+    jobs: dict[int | str, Job] = {}
+    for seed in seeds:
+        jobs[seed] = Job(f"life {seed}", live, (seed, size, PLANAR))
+    for robot in size.robots:
+        jobs[robot.title] = Job(robot.title, live, (seeds[0], size, robot))
     lives = context.in_parallel(jobs)
+    lives_of_others = {robot.title: lives[robot.title] for robot in size.robots}
     questions = "795"
     if size.stride > 1:
         questions = f"every {size.stride}. of 795"
-    return SurpriseResults(list(lives.values()), size), {
+    return SurpriseResults([lives[seed] for seed in seeds], size, lives_of_others), {
         "seeds": join(seeds),
         "rate of false alarms": RATE,
         "steps before and after the fault": f"{size.before:,}, {size.after:,}",
@@ -447,10 +491,32 @@ def pictures(data: SurpriseResults) -> dict[str, Picture]:
 
 
 def tables(data: SurpriseResults) -> list[Table]:
-    """Return what was found of each fault."""
-    rows = []
-    for number, trial in enumerate(TRIALS):
-        results = [life.found[number] for life in data.lives]
+    """Return what was found of each fault, and what other detectors found."""
+    tables_of_others = []
+    for robot in data.size.robots:
+        life = data.others[robot.title]
+        note = f"False alarms without a fault: {'; '.join(life.false_alarms) or 'none'}."
+        tables_of_others.append(Table.of(robot.title, _rows_of(robot, [life]), note))
+    return [
+        Table.of(
+            "Faults",
+            _rows_of(PLANAR, data.lives),
+            f"An alarm needs an evidence of some 94,500 ({RATE}).",
+        ),
+        Table.of(
+            "Detectors",
+            _detector_rows(data),
+            "The limits of the others are those that they did not exceed in the same life without a fault.",
+        ),
+        *tables_of_others,
+    ]
+
+
+def _rows_of(robot: Robot, lives: list[WatchedLife]) -> list[dict[str, object]]:
+    """Return what was found of each fault of a robot."""
+    rows: list[dict[str, object]] = []
+    for number, trial in enumerate(robot.trials):
+        results = [life.found[number] for life in lives]
         named_first = [next(iter(one.signals), "-") for one in results]
         rows.append(
             {
@@ -464,14 +530,7 @@ def tables(data: SurpriseResults) -> list[Table]:
                 "largest evidence": join(f"{one.evidence:.2g}" for one in results),
             }
         )
-    return [
-        Table.of("Faults", rows, f"An alarm needs an evidence of some 94,500 ({RATE})."),
-        Table.of(
-            "Detectors",
-            _detector_rows(data),
-            "The limits of the others are those that they did not exceed in the same life without a fault.",
-        ),
-    ]
+    return rows
 
 
 def _detector_rows(data: SurpriseResults) -> list[dict[str, object]]:

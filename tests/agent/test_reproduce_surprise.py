@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from examples.reproduce.surprise import TRIALS
+import pytest
+
+from examples.reproduce.surprise import OTHER_ROBOTS, PLANAR, Robot
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_env.sim.faults import FaultyRobot
 
 
-def test_each_trial_fits_the_robot() -> None:
-    body = make_body("simulator", physics="planar")
-    FaultyRobot(body, [trial.fault for trial in TRIALS])  # refuses what it cannot have
-    groups = {channel.group for channel in Interface.of(body).channels}
-    assert [set(trial.groups) - groups for trial in TRIALS] == [set()] * 12
-    assert len({trial.fault.kind for trial in TRIALS}) == 12
+@pytest.mark.parametrize("robot", [PLANAR, *OTHER_ROBOTS], ids=lambda robot: robot.title)
+def test_each_trial_fits_the_robot(robot: Robot) -> None:
+    if robot.physics == "bullet":
+        pytest.importorskip("pybullet")
+    body = make_body("simulator", robot=robot.name, physics=robot.physics)
+    FaultyRobot(body, [trial.fault for trial in robot.trials])  # refuses what it cannot have
+    channels = Interface.of(body).channels
+    groups = {channel.group for channel in channels}
+    n_trials = len(robot.trials)
+    assert [set(trial.groups) - groups for trial in robot.trials] == [set()] * n_trials
+    assert len({trial.fault.kind for trial in robot.trials}) == n_trials
+    for trial in robot.trials:
+        assert any(trial.is_measured(channel.name, channel.group) for channel in channels)
+    body.close()
