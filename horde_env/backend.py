@@ -69,6 +69,11 @@ class Frame:
             body without packets (a recording).
         refusal: The evidence in the body's state that it does not follow its commands, in one or
             two sentences that stay the same while it lasts; "" without evidence.
+
+    Examples:
+        >>> frame = Frame(values=np.array([12.1]), t=0.1, stale=True)
+        >>> frame.stale, frame.gap, frame.applied
+        (True, False, True)
     """
 
     values: Floats
@@ -128,6 +133,26 @@ class Backend(Protocol):
     it to the middle. A body whose frames show whether it follows its commands names the class that
     judges this as `command_monitor` (`commands.CommandMonitor`). `info_keys` describes the extras
     of its frames.
+
+    Examples:
+        >>> class Standing:
+        ...     "A body that stands still, and whose one sensor reads 1."
+        ...
+        ...     period_s = 0.1
+        ...     t = 0.0
+        ...
+        ...     def reset(self, rng):
+        ...         return Frame(np.ones(1), t=self.t, gap=True)
+        ...
+        ...     def exchange(self, command):
+        ...         self.t += self.period_s
+        ...         return Frame(np.ones(1), t=self.t)
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> body: Backend = Standing()
+        >>> body.reset(np.random.default_rng(0)).gap, body.exchange(np.zeros(3)).t
+        (True, 0.1)
     """
 
     period_s: float

@@ -30,6 +30,16 @@ class Clock(Protocol):
 
     Attributes:
         missed: Deadlines missed by more than the clock's tolerance since `start`.
+
+    Examples:
+        >>> def late_steps(clock: Clock, n_steps: int) -> int:
+        ...     clock.start()
+        ...     for _ in range(n_steps):
+        ...         clock.begin()
+        ...         clock.wait()
+        ...     return clock.missed
+        >>> late_steps(SimulatedClock(), 3)
+        0
     """
 
     missed: int
@@ -48,7 +58,12 @@ class Clock(Protocol):
 
 
 class SimulatedClock:
-    """Virtual time: nothing waits, and nothing is late."""
+    """Virtual time: nothing waits, and nothing is late.
+
+    Examples:
+        >>> SimulatedClock().wait()
+        0.0
+    """
 
     missed = 0
 
@@ -89,6 +104,15 @@ class RealTimeClock:
 
     Raises:
         ValueError: If `period_s` is not positive.
+
+    Examples:
+        >>> hand = ManualClock()
+        >>> clock = RealTimeClock(0.1, monotonic=hand.monotonic, sleep=hand.sleep)
+        >>> clock.start()
+        >>> clock.begin()
+        >>> hand.advance(0.25)  # a computation of a quarter of a second
+        >>> round(clock.wait(), 2), clock.missed
+        (0.15, 1)
     """
 
     def __init__(

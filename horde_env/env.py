@@ -71,6 +71,14 @@ class RobotEnv(gymnasium.Env[Observation, Any]):
         ValueError: If `action_type`, `render_mode` or `task` is unknown, or the robot lacks the
             sensors of the task.
         BackendUnavailable: If `render_mode` is "human" and there is no display.
+
+    Examples:
+        >>> from horde_env import make_simulator_env
+        >>> with make_simulator_env(physics="planar") as env:
+        ...     observation, info = env.reset(seed=0)
+        ...     observation, reward, terminated, truncated, info = env.step(0)  # forward
+        >>> observation.shape, info["gap"], info["applied"]
+        ((57,), 0, 1)
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(RENDER_MODES), "render_fps": 10}  # type: ignore[misc]

@@ -15,15 +15,37 @@ from pathlib import Path
 
 
 class HordeEnvError(Exception):
-    """Base class of this package's errors, except ValueError and TypeError."""
+    """Base class of this package's errors, except ValueError and TypeError.
+
+    Examples:
+        >>> from horde_env import make_replay_env
+        >>> try:
+        ...     make_replay_env(log="no/such.csv")
+        ... except HordeEnvError as error:
+        ...     print(error)
+        there is no recorded life at no/such.csv; give the path of its CSV file
+    """
 
 
 class BackendUnavailable(HordeEnvError):
-    """The body cannot be opened on this machine."""
+    """The body cannot be opened on this machine.
+
+    Examples:
+        >>> from horde_env import RecordedLife
+        >>> RecordedLife("no/such.csv")
+        Traceback (most recent call last):
+        horde_env.errors.BackendUnavailable: there is no recorded life at no/such.csv; give the path of its CSV file
+    """
 
 
 class EmergencyStop(BackendUnavailable):
-    """The emergency stop is set until a person clears it; `path` is its file, `remedy` what clears it."""
+    """The emergency stop is set until a person clears it; `path` is its file, `remedy` what clears it.
+
+    Examples:
+        >>> error = EmergencyStop("it drove at the cat", Path("critterbot.stop"), remedy="`horde-robot stop --clear`")
+        >>> error.reason, error.remedy
+        ('it drove at the cat', '`horde-robot stop --clear`')
+    """
 
     def __init__(self, reason: str, path: Path, remedy: str = "") -> None:
         remedy = remedy or f"removing {path}"
@@ -40,7 +62,12 @@ STOPS_BY_ITSELF = "The robot stops by itself 0.5 s after the last command that r
 
 
 class BackendLost(HordeEnvError):
-    """The robot stopped answering; `refusal` is the error of the reconnection, `stops` what stops the wheels."""
+    """The robot stopped answering; `refusal` is the error of the reconnection, `stops` what stops the wheels.
+
+    Examples:
+        >>> str(BackendLost("/dev/ttyUSB0", silent_s=30.2, limit_s=30.0, last_frame=7))[:53]
+        'no frame from /dev/ttyUSB0 for 30.2 s (limit 30.0 s);'
+    """
 
     def __init__(
         self,

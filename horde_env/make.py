@@ -80,6 +80,21 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
             no such recording.
         TypeError: If the backend has no such argument.
         ValueError: If there is no such robot or backend, or an argument is out of range.
+
+    Examples:
+        The Critterbot's have functions of their own; none of these opens anything before the first reset.
+
+        >>> simulated = make_simulator_env(physics="planar", action_type="velocity")
+        >>> simulated.action_space.shape
+        (3,)
+        >>> emulated = make_emulated_env(faults="loss=0.5")  # its firmware, over a serial line
+        >>> real = make_serial_env(port="/dev/ttyUSB0")
+        >>> on_board = make_drops_env(port="critterbot.local")
+        >>> make_replay_env(log="no/such.csv")
+        Traceback (most recent call last):
+        horde_env.errors.BackendUnavailable: there is no recorded life at no/such.csv; give the path of its CSV file
+        >>> for env in (simulated, emulated, real, on_board):
+        ...     env.close()
     """
     maker = registry.robot(kind)
     entry = maker.environment(backend)

@@ -51,6 +51,12 @@ class Channel:
             of all.
         is_sensor: True for a prediction target, False for a command or state that the robot
             reports.
+
+    Examples:
+        >>> robot = critterbot()
+        >>> channel = robot.channels[robot.index("motor_temperature_100")]
+        >>> channel.group, channel.unit, channel.is_sensor
+        ('motor_temperature', '1', True)
     """
 
     name: str
@@ -79,7 +85,12 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One discrete action: a request (vx m/s forward, vy m/s left, yaw rate rad/s counter-clockwise)."""
+    """One discrete action: a request (vx m/s forward, vy m/s left, yaw rate rad/s counter-clockwise).
+
+    Examples:
+        >>> [action.name for action in critterbot().actions]
+        ['forward', 'reverse', 'rotate_clockwise', 'rotate_counterclockwise', 'stop']
+    """
 
     name: str
     request: tuple[float, float, float]
@@ -109,6 +120,13 @@ class RobotSpec:
             `urgent_v`, `full_v`), and those of the bus at a dock (`dock_v`), if a voltage shows it.
         tile_layout: Text of the robot's tile layout.
         chosen_layout: Text of a layout that was chosen by the errors of predictions; "" without one.
+
+    Examples:
+        >>> robot = critterbot()
+        >>> robot.n_channels, robot.n_sensors, robot.period_s
+        (57, 53, 0.1)
+        >>> robot.group("light")  # where its readings are in an observation
+        slice(41, 45, None)
     """
 
     def __init__(self, table: dict[str, Any], tile_layout: str, chosen_layout: str = "") -> None:
@@ -326,7 +344,13 @@ def default_robot() -> RobotSpec:
 
 
 def critterbot() -> RobotSpec:
-    """Return the Critterbot of White, Modayil & Sutton (2012): 53 sensors, 57 channels, five actions."""
+    """Return the Critterbot of White, Modayil & Sutton (2012): 53 sensors, 57 channels, five actions.
+
+    Examples:
+        >>> robot = critterbot()
+        >>> len(robot.actions), robot.largest_request  # m/s forward, m/s to the left, rad/s
+        (5, array([0.44, 0.44, 4.6 ]))
+    """
     return spec_of("critterbot")
 
 

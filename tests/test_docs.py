@@ -19,7 +19,7 @@ import nbformat
 import pytest
 
 import horde_agent
-import horde_env  # noqa: F401  registers the ids
+import horde_env  # registers the ids
 from horde_agent.runs.reporting import report
 from horde_env import make
 from horde_env.env import RobotEnv
@@ -257,23 +257,24 @@ def test_functions_with_array_arguments_document_their_shapes() -> None:
     assert lacking == []
 
 
-NEEDS_A_DATA_SET = {"interface_of"}
-"""Its data sets are Minari's and LeRobot's, which take longer to write than to read about."""
-
-
 def public_objects() -> Iterator[Any]:
-    """Yield the classes and functions of `horde_agent`, and the functions of its module `questions` that pages name."""
-    for name in horde_agent.__all__:
-        value = getattr(horde_agent, name)
-        if not inspect.ismodule(value) and name not in NEEDS_A_DATA_SET:
-            yield value
+    """Yield public classes and functions, and the functions of the module `questions` that pages name."""
+    for package in (horde_agent, horde_env):
+        for name in package.__all__:
+            value = getattr(package, name)
+            if not inspect.ismodule(value):
+                yield pytest.param(name, value, id=f"{package.__name__}.{name}")
     for name in ("excursions", "family", "from_file", "nexting", "policies", "values"):
-        yield getattr(horde_agent.questions, name)
+        yield pytest.param(name, getattr(horde_agent.questions, name), id=f"questions.{name}")
 
 
-@pytest.mark.parametrize("value", list(public_objects()), ids=lambda value: value.__name__)
-def test_the_docstring_of_a_public_name_has_an_example(value: Any) -> None:
-    assert ">>> " in (inspect.getdoc(value) or "")
+@pytest.mark.parametrize(("name", "value"), list(public_objects()))
+def test_the_docstring_of_a_public_name_has_an_example(name: str, value: Any) -> None:
+    """One that calls the function by its name where it is `make_env` with some arguments."""
+    if isinstance(value, functools.partial):
+        assert f"{name}(" in "".join(re.findall(r">>> .*", inspect.getdoc(value.func) or ""))
+    else:
+        assert ">>> " in (inspect.getdoc(value) or "")
 
 
 def test_examples_have_the_heading_that_the_reference_shows_as_code() -> None:

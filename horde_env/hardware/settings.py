@@ -25,6 +25,10 @@ class PortConfig:
 
     Raises:
         ValueError: If the parity is unknown, or a number is not positive.
+
+    Examples:
+        >>> PortConfig("/dev/ttyUSB0").line, PortConfig("/dev/pts/3", parity="none").line
+        ('115200 8O1', '115200 8N1')
     """
 
     url: str
@@ -62,6 +66,14 @@ class LinkSettings:
 
     Raises:
         ValueError: If a number is out of range.
+
+    Examples:
+        >>> patient = LinkSettings(frame_timeout_s=120.0)  # for a robot that is switched off and on again
+        >>> patient.attempts
+        50
+        >>> LinkSettings(hold_s=2.0)
+        Traceback (most recent call last):
+        ValueError: repeat_s must be in (0, 0.1] and hold_s between it and 0.5 s: 0.05, 2.0
     """
 
     repeat_s: float = 0.05

@@ -260,6 +260,24 @@ def interface_of(data: Any) -> Interface:
 
     Raises:
         BadInput: If it cannot be read, or has other spaces.
+
+    Examples:
+        >>> import json, tempfile
+        >>> import pyarrow, pyarrow.parquet
+        >>> from horde_agent import interface_of
+        >>> features = {"observation.state": {"dtype": "float32", "shape": [2], "names": ["elbow", "wrist"]}}
+        >>> features["action"] = {"dtype": "int64", "shape": [1]}
+        >>> info = {"codebase_version": "v3.0", "fps": 10, "features": features}
+        >>> frames = {"observation.state": [[0.1, 0.7], [0.2, 0.6]], "action": [0, 1]}
+        >>> frames |= {"episode_index": [0, 0], "timestamp": [0.0, 0.1]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("meta", "data"):
+        ...         Path(folder, name).mkdir()
+        ...     _ = Path(folder, "meta", "info.json").write_text(json.dumps(info))
+        ...     pyarrow.parquet.write_table(pyarrow.table(frames), f"{folder}/data/frames.parquet")
+        ...     interface = interface_of(folder)
+        >>> interface.names, interface.period_s
+        (('elbow', 'wrist'), 0.1)
     """
     return Interface.of(HeaderEnv(_opened(data, None, MISSING_READING, {}).header))
 

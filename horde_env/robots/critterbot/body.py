@@ -203,7 +203,14 @@ DROPS = SERIAL._replace(
 
 
 class SerialBody(PhysicalBody):
-    """The Critterbot on a serial line; see `PhysicalBody`."""
+    """The Critterbot on a serial line; see `PhysicalBody`.
+
+    Examples:
+        >>> from horde_env import PortConfig, RealTimeClock, RobotEnv
+        >>> body = SerialBody(PortConfig("/dev/ttyUSB0"), RealTimeClock(0.1))
+        >>> env = RobotEnv(body, body.clock)  # the first reset opens the port
+        >>> env.close()
+    """
 
     kind = "critterbot"
     parity = "odd"
@@ -232,6 +239,12 @@ class DropsBody(SerialBody):
     (`stream.restore_ir_distance`); a command takes up to 57 ms to reach the motors; the driver
     accepts commands from any number of clients, so a second one is not detected; the original
     simulator is not supervised.
+
+    Examples:
+        >>> from horde_env import PortConfig, RealTimeClock, RobotEnv
+        >>> body = DropsBody(PortConfig("socket://critterbot.local:2330"), RealTimeClock(0.1))
+        >>> env = RobotEnv(body, body.clock)  # the first reset connects
+        >>> env.close()
     """
 
     dialect = DROPS

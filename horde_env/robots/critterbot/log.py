@@ -83,6 +83,18 @@ class RecordedLife(Recording):
 
     Raises:
         BackendUnavailable: If there is no such file.
+
+    Examples:
+        >>> import tempfile
+        >>> rows = [",".join(NEEDED)]
+        >>> rows += [",".join([str(10 * k), *["0"] * (len(NEEDED) - 1)]) for k in range(100)]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     log = Path(folder, "life.csv")
+        ...     _ = log.write_text(chr(10).join(rows))
+        ...     life = RecordedLife(log)
+        ...     frame = life.reset(np.random.default_rng(0))
+        >>> frame.values.shape, frame.last  # of the one second of packets
+        ((57,), False)
     """
 
     def __init__(self, log: str | Path) -> None:
