@@ -131,7 +131,7 @@ class Tilings(Features):
         if text.startswith(_IN_SETTINGS):
             return cls(_listed_tables(text))
         if text.endswith(".toml"):
-            return cls(_tables_of(Path(text)))
+            return cls(tables_of(Path(text), "--features"))
         return None
 
     def resolved(self, seed: int) -> str:  # noqa: ARG002
@@ -169,15 +169,15 @@ class Unknown(Features):
 _IN_SETTINGS = "tilings:"
 
 
-def _tables_of(path: Path) -> list[dict[str, Any]]:
-    """Return the `[[tiling]]` tables of a file; raise BadInput if it cannot be read, or has others."""
+def tables_of(path: Path, flag: str) -> list[dict[str, Any]]:
+    """Return the `[[tiling]]` tables of an option's file; raise BadInput if it cannot be read, or has others."""
     try:
         content = read_toml(path)
     except OSError as error:
-        raise BadInput(f"--features {path} cannot be read ({error.strerror})") from None
+        raise BadInput(f"{flag} {path} cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise BadInput(f"--features {path} is not valid TOML: {error}") from None
-    return _checked(content, f"--features {path}")
+        raise BadInput(f"{flag} {path} is not valid TOML: {error}") from None
+    return _checked(content, f"{flag} {path}")
 
 
 def _listed_tables(text: str) -> list[dict[str, Any]]:

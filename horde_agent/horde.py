@@ -41,7 +41,7 @@ from horde_agent.learning.inputs import CurrentStates, InputChecker
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
-from horde_agent.learning.rarity import FeatureRarity, visit_counter
+from horde_agent.learning.rarity import UNSEEN, FeatureRarity, visit_counter
 from horde_agent.learning.ratios import ErrorTotals, PolicyRatios, refuse_misfits
 from horde_agent.learning.readout import Readout
 from horde_agent.learning.rules import (
@@ -56,7 +56,7 @@ from horde_agent.learning.rupee import RUPEE, rupee_config
 from horde_agent.learning.signals import SignalMaker, check_features, check_names
 from horde_agent.learning.span import SpanEngine
 from horde_agent.learning.span_storage import WHOLE, ShardContext
-from horde_agent.learning.stored import NEWCOMER, Stored
+from horde_agent.learning.stored import NEWCOMER, Stored, with_further_features
 from horde_agent.learning.values import AgentState, Cumulants, Observation, largest_decay
 from horde_agent.policies import Gibbs, Greedy
 from horde_agent.refusals import whole_number
@@ -779,6 +779,28 @@ class Horde:
         self._n_updates_apart = int(state["facts/n_updates_apart"])
         unchecked = set(untext(state["facts/unchecked"]))
         self._unchecked = tuple(q for q in self.questions if q.name in unchecked)
+
+    def take_over(self, former: Horde) -> None:
+        """Continue with what a Horde of the same demons has learned, whose features are the first of this one's.
+
+        Weights, averages, estimates and counts are kept, and weights of further features are 0. Traces are
+        not kept: call `begin`.
+
+        Args:
+            former: The other one, of one stream. It is at another stream afterwards.
+        """
+        former.catch_up()
+        if former._engine.made_plain != self._engine.made_plain:
+            self._engine = self._new_engine(former._engine.made_plain)
+        learned = former.state()
+        former.select_stream(former.stream + 1)  # which writes what waits, and has no traces
+        learned |= {
+            name: array for name, array in former.state().items() if name.startswith("engine/")
+        }
+        self.restore(with_further_features(learned, self.state(), former.n_features))
+        if self._rarity is not None and self._rarity.latest is not None:
+            self._rarity.class_of[former.n_features :] = UNSEEN
+            self._engine.set_scales(self._rarity.latest)
 
     @property
     def _parts(self) -> dict[str, Stored]:

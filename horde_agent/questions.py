@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from horde_agent.gvf import GVF, Channel, Feature, Reward, StateFunction, TDError, variance_of
 from horde_agent.interface import Interface
 from horde_agent.learning.values import identity
@@ -452,6 +454,23 @@ def _policy_kind(policy: Policy, actions: Sequence[str]) -> str:
     if isinstance(policy, Among):
         return _policy_kind(policy.policy, actions)
     return type(policy).__name__
+
+
+def with_further_features(questions: Sequence[GVF], n_features: int) -> list[GVF]:
+    """Return questions for a coder of another number of features, of which the first are the same.
+
+    Only Gibbs policies depend on it; they do not depend on further features.
+    """
+    further = []
+    for question in questions:
+        policy = question.target_policy
+        if isinstance(policy, Gibbs) and policy.n_features != n_features:
+            action, feature = np.divmod(policy.index, policy.n_features)
+            index = action * n_features + feature
+            policy = Gibbs(policy.n_actions, n_features, index, policy.value)
+            question = replace(question, target_policy=policy)
+        further.append(question)
+    return further
 
 
 def with_further_actions(questions: Sequence[GVF], n_actions: int) -> list[GVF]:

@@ -3,7 +3,8 @@
 A layout has a `[[tiling]]` table for each kind of tiling, over every channel of a group or over one
 or two channels by name, and a `bias`. Tiles are numbered in the order table, channel, tiling, cell
 (row-major); the bias follows. With `unknown = true` each tiling has one tile more, which is active where
-a reading is missing; these come last, in the order of the tilings.
+a reading is missing; these come last, in the order of the tilings. Tilings of a table with `later = true`,
+which was added during a life, are numbered behind all these, each with its tile "unknown" behind its cells.
 
 Source: White, Modayil & Sutton (2012), section 4; Modayil, White & Sutton (2011).
 """
@@ -25,7 +26,7 @@ from horde_agent.refusals import whole_number
 from horde_agent.toml import parsed_toml
 from horde_agent.types import Tiles, listed
 
-_KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset")
+_KEYS = ("group", "channels", "intervals", "tilings", "neighbour", "offset", "later")
 
 MOST_INTERVALS = 2**24  # float32 resolves no more values in [0, 1)
 MOST_TILINGS = 10_000
@@ -39,11 +40,13 @@ class Tiling(NamedTuple):
         channels: Positions of its two channels; twice the same for a grid over one.
         intervals: Intervals along each; the second is 1 for a grid over one channel.
         offset: Shift of the grid along each channel, in intervals, from 0 to below 1.
+        is_later: Whether its tiles are numbered behind those of all others.
     """
 
     channels: tuple[int, int]
     intervals: tuple[int, int]
     offset: float
+    is_later: bool = False
 
 
 class TileCoder:
@@ -53,7 +56,7 @@ class TileCoder:
         tables: `[[tiling]]` tables: `group`, `intervals` (one or two), `tilings`, and `neighbour =
             k` to pair channel i with channel i + k of its group, as a ring. Instead of `group`,
             `channels` names one or two channels. `offset` shifts the first tiling, in intervals,
-            and the others with it (0 by default).
+            and the others with it (0 by default). `later` numbers their tiles behind all others.
         groups: Group of each channel, in the order of the observation.
         names: Name of each channel; needed for tables with `channels`.
         bias: True to add a feature that is always active, behind the tiles.
@@ -103,23 +106,31 @@ class TileCoder:
         intervals = np.array([t.intervals for t in tilings], dtype=np.int64).reshape(-1, 2)
         channels = np.array([t.channels for t in tilings], dtype=np.int64).reshape(-1, 2)
         sizes = intervals.prod(axis=1)
+        is_later = np.array([t.is_later for t in tilings], dtype=np.bool_)
+        n_first = int(sizes[~is_later].sum())
+        unknown_of = n_first + bool(bias) + np.cumsum(~is_later) - 1
+        n_before_later = n_first + bool(bias) + bool(unknown) * int(np.count_nonzero(~is_later))
+        blocks = sizes[is_later] + bool(unknown)
+        first = np.zeros(len(tilings), dtype=np.int64)
+        first[~is_later] = np.cumsum(sizes[~is_later]) - sizes[~is_later]
+        first[is_later] = n_before_later + np.cumsum(blocks) - blocks
+        unknown_of[is_later] = first[is_later] + sizes[is_later]
         self._tilings = kernels.Tilings(
-            first=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)[: len(tilings)],
+            first=first,
             channel=channels,
             intervals=intervals,
             offset=np.array([t.offset for t in tilings], dtype=np.float64),
         )
         self._has_bias = bool(bias)
         self.has_unknown = bool(unknown)
-        self._first_unknown = n_tiles + bool(bias)
+        self._bias = n_first
+        self._unknown = unknown_of
         self._tables = tuple(tables)
         self._groups = tuple(groups)
         self._names = tuple(names)
         self._where = tuple(where)
         self.n_inputs = len(groups)
-        self.n_features = self._first_unknown
-        if unknown:
-            self.n_features += len(tilings)
+        self.n_features = n_before_later + int(blocks.sum())
         self.n_active = len(tilings) + bool(bias)
 
     @classmethod
@@ -265,7 +276,7 @@ class TileCoder:
                 f"observation must lie in [0, 1]; channel {outside} is {float(observation[outside])!r}"
             )
         if self._has_bias:
-            out[-1] = self._first_unknown - 1
+            out[-1] = self._bias
         return out
 
     def _encode_missing(self, observation: NDArray[np.floating[Any]], out: Tiles) -> int:
@@ -274,7 +285,7 @@ class TileCoder:
         outside = int(_bound_encode()(np.where(is_missing, 0.0, observation), self._tilings, out))
         is_unknown = is_missing[self._tilings.channel].any(axis=1)
         numbers = np.flatnonzero(is_unknown)
-        out[numbers] = self._first_unknown + numbers
+        out[numbers] = self._unknown[numbers]
         return outside
 
 
@@ -347,8 +358,11 @@ def _tilings(
     if n_dims == 1:
         cells = (intervals[0], 1)
     offset = _offset(table, where)
+    is_later = table.get("later", False)
+    if not isinstance(is_later, bool):
+        raise ValueError(f"{where}: later must be true or false, not {is_later!r}")
     return [
-        Tiling(channels=channels, intervals=cells, offset=(offset + j / n_tilings) % 1.0)
+        Tiling(channels, cells, offset=(offset + j / n_tilings) % 1.0, is_later=is_later)
         for channels in pairs
         for j in range(n_tilings)
     ]

@@ -17,6 +17,7 @@ from rich.console import Console
 from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
+from horde_agent.features import tables_of
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
@@ -191,9 +192,9 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
         )
     if command.predict is not None and command.predictions is None:
         raise BadInput(f"--predict {command.predict} needs --predictions, where to write them")
-    if config.backend in RECORDED and (command.channels or command.actions):
+    if config.backend in RECORDED and (command.channels or command.actions or command.tilings):
         raise BadInput(
-            f"--channels and --actions are for a robot whose body changed; {command.run} has the backend "
+            f"--channels, --actions and --tilings are for a robot whose body changed; {command.run} has the backend "
             f"{config.backend}, whose columns cannot change: start a new run with the columns of now"
         )
     if config.backend != "data" and command.data is not None:
@@ -280,12 +281,17 @@ def _resuming(
     header = header_of(folder.life)
     channels = Changes.of("--channels", command.channels)
     actions = Changes.of("--actions", command.actions)
-    is_changed = channels != NO_CHANNELS or actions != NO_ACTIONS
+    tilings: list[dict[str, Any]] = []
+    if command.tilings is not None:
+        tilings = tables_of(command.tilings, "--tilings")
+    is_changed = channels != NO_CHANNELS or actions != NO_ACTIONS or bool(tilings)
     if not is_changed and not header.get("arranged"):
         arrange = partial(_as_recorded, folder, header)
         return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
     if config.shards is not None or config.robots > 1:
-        raise BadInput("--channels and --actions are for one robot and one Horde; omit them")
+        raise BadInput(
+            "--channels, --actions and --tilings are for one robot and one Horde; omit them"
+        )
     resumed = resumed._replace(notes=[*resumed.notes, *consequences(actions)])
     return _robot(
         config,
@@ -294,7 +300,9 @@ def _resuming(
         signals,
         resumed,
         requested,
-        arrange=partial(ArrangedBody, recorded=header, channels=channels, actions=actions),
+        arrange=partial(
+            ArrangedBody, recorded=header, channels=channels, actions=actions, tilings=tilings
+        ),
     )
 
 

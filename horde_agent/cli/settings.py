@@ -137,6 +137,8 @@ class ResumeConfig:
             questions of --add may name it; a lost one is missing. All weights stay.
         actions: Actions that the body has or lacks now, likewise. The behaviour chooses among those that
             it has; questions asked before stay about the actions of then.
+        tilings: TOML file of further [[tiling]] tables, such as one over a new channel. All weights
+            stay; those of the further features begin at 0.
         keep: Rows of the record that stay from now on, as of `horde learn`, or `all`.
         archive: With --keep, write older files to Parquet before.
         port: Port of the robot, if it has another one than before, or this is another robot of its kind.
@@ -167,6 +169,9 @@ class ResumeConfig:
     ] = None
     actions: Annotated[
         str | None, tyro.conf.arg(metavar="CHANGES", help_behavior_hint="(default: as before)")
+    ] = None
+    tilings: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: none)")
     ] = None
     keep: Annotated[
         str | None,

@@ -29,6 +29,12 @@ Earlier = Mapping[str, Integers]
 """By axis: the index that each demon, group, ... had among the earlier ones, or NEWCOMER; shape (n,) each."""
 
 
+_OF_STATES = ("active", "bits", "changed", "class_bits", "n_active", "n_changed", "tiles", "_tiles")
+"""Ends of names of what depends on the features of present and past states."""
+_ROWS = ("theta", "w", "m", "average")
+"""Ends of names of weights in rows, of features that were ever active."""
+
+
 class Field(NamedTuple):
     """How an attribute is saved, carried over to other demons, and cleared.
 
@@ -237,3 +243,28 @@ def restored_streams(state: State) -> tuple[int, dict[int, State]]:
     numbers = {int(found[1]) for found in map(re.compile(r"stream(\d+)/").match, state) if found}
     states = {k: copies(inner(state, f"stream{k}")) for k in sorted(numbers)}
     return int(state.get("stream", 0)), states
+
+
+def with_further_features(learned: State, new: State, n_former: int) -> State:
+    """Return the state of a Horde of more features, which has not begun, with what another one has learned.
+
+    Args:
+        learned: State of the other one, whose `n_former` features are the first of the new one; its engine
+            has no traces.
+        new: That of the new one.
+        n_former: Number of features of the other one.
+    """
+    state: State = {}
+    for name, array in new.items():
+        former = learned.get(name)
+        last = name.rpartition("/")[2]
+        if former is None or last in _OF_STATES:
+            state[name] = array
+        elif former.shape == array.shape or (former.ndim == 1 and last in _ROWS):
+            state[name] = former
+        else:  # a block of all features, or one for each action
+            shape = (*former.shape[:-1], former.shape[-1] // n_former)
+            wider = array.reshape(*shape, -1).copy()
+            wider[..., :n_former] = former.reshape(*shape, n_former)
+            state[name] = wider.reshape(array.shape)
+    return state

@@ -133,6 +133,7 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         env: The body.
         recorded: Header of the record.
         channels, actions: What differs from it, besides what the header already says.
+        tilings: `[[tiling]]` tables of further tilings.
 
     Raises:
         BadInput: If the body differs in other channels or actions, or the record has none of the
@@ -145,6 +146,7 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         recorded: Mapping[str, Any],
         channels: Changes = NO_CHANNELS,
         actions: Changes = NO_ACTIONS,
+        tilings: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._env = env
         body: Any = env.unwrapped
@@ -185,6 +187,10 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
             "actions": action_names,
             "lost_actions": [name for name in action_names if name not in action_places],
             "later_actions": recorded.get("later_actions", 0) + len(actions.new),
+            "later_tilings": [
+                *recorded.get("later_tilings", ()),
+                *({**table, "later": True} for table in tilings),
+            ],
             "arranged": True,
         }
 

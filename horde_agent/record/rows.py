@@ -51,6 +51,7 @@ _OF_BODY = (
     "actions",
     "lost_actions",
     "later_actions",
+    "later_tilings",
     "arranged",
 )
 """Keys of a header that differ if the body's sensors or actions changed."""

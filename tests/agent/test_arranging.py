@@ -430,3 +430,86 @@ def test_actions_that_are_not_named_or_cannot_change_are_refused(
     assert horde(words) == 0
     line = refused(["resume", "data", "--data", "table.csv", "--actions", "new:jump"], capsys)
     assert states(line, "--actions", "backend data", "start a new run")
+
+
+TILINGS = """
+[[tiling]]
+channels = ["extra"]
+intervals = [5]
+tilings = 2
+
+[[tiling]]
+channels = ["extra", "saw"]
+intervals = [5, 7]
+tilings = 1
+"""
+ABOUT_EXTRA = '[[family]]\npolicies = ["behaviour"]\ngammas = [0.0]\nchannels = ["extra"]\n'
+
+
+@pytest.mark.parametrize(
+    "options", ["", "--features unknown", "--algorithm tdrc --trace-rule capped"]
+)
+def test_tilings_of_a_new_sensor_begin_at_0_and_all_other_weights_keep_their_bits(
+    options: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles, bias and tiles "unknown" keep their numbers.
+
+    The resume goes on after a gap, and nothing is learned in its one step, nor from the transition before.
+    """
+    (elsewhere / "tilings.toml").write_text(TILINGS)
+    assert live(monkeypatch, f"{LIFE} {options} --steps 300 --out run", *NAMES) == 0
+    former = weights_of("run")
+    n_active = summary_of("run")["n_active"]
+    words = "resume run --steps 301 --channels new:extra --tilings tilings.toml"
+    assert live(monkeypatch, words, "extra", *NAMES) == 0
+    present = weights_of("run")
+    n_further = 2 * 5 + 35 + 3 * ("unknown" in options)
+    assert any(theta.any() for theta in former.values())
+    for name, theta in former.items():
+        np.testing.assert_array_equal(present[name][: len(theta)], theta)
+        np.testing.assert_array_equal(present[name][len(theta) :], np.zeros(n_further))
+    assert summary_of("run")["n_active"] == n_active + 3
+
+
+def test_questions_see_a_new_sensor_through_its_tilings(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its next reading follows from its present one: NMSRE near 0, and about 1 without these tilings."""
+    (elsewhere / "tilings.toml").write_text(TILINGS)
+    (elsewhere / "own.toml").write_text(ABOUT_EXTRA)
+    born(elsewhere / "run", monkeypatch)
+    order = ("extra", *NAMES)
+    words = "resume run --steps 1500 --channels new:extra --add own.toml --tilings tilings.toml"
+    assert live(monkeypatch, words, *order) == 0
+    assert live(monkeypatch, "resume run --steps 3000", *order) == 0
+    table = (elsewhere / "run/questions.csv").read_text().splitlines()
+    (line,) = [line for line in table if line.startswith("behaviour/g0/extra")]
+    assert float(line.split(",")[1]) < 0.1
+    # More of them, over another channel; and a folder that is whole
+    (elsewhere / "more.toml").write_text(CHOSEN)
+    assert live(monkeypatch, "resume run --steps 3100 --tilings more.toml", *order) == 0
+    assert live(monkeypatch, "resume run --steps 3200", *order) == 0
+    capsys.readouterr()
+    assert horde("doctor run") == 0
+    assert "DAMAGED" not in capsys.readouterr().out
+    for name in ("summary.json", "questions.csv"):
+        (elsewhere / "run" / name).unlink()
+    assert horde("report run") == 0
+    assert horde("export run --predictions --out exported") == 0
+
+
+def test_tilings_that_do_not_fit_are_refused(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    born(elsewhere / "run", monkeypatch)
+    (elsewhere / "tilings.toml").write_text(TILINGS)
+    (elsewhere / "none.toml").write_text("bias = true\n")
+    refusals = {
+        "tilings.toml": ("unknown channel 'extra'", "age, saw, last"),
+        "none.toml": ("--tilings none.toml", "'bias'"),
+        "absent.toml": ("--tilings absent.toml cannot be read",),
+    }
+    for file, facts in refusals.items():
+        words = ["resume", "run", "--steps", "400", "--tilings", file]
+        line = refused(words, capsys, is_alone=False)
+        assert states(line, *facts), line

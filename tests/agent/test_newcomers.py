@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from horde_agent import GVF, Channel, EpsilonGreedy, Horde, Interface, Life, Prediction, Uniform
+from horde_agent import (
+    GVF,
+    Channel,
+    EpsilonGreedy,
+    Horde,
+    Interface,
+    LearnerConfig,
+    Life,
+    Prediction,
+    Uniform,
+)
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import StepEvent
@@ -307,3 +317,45 @@ def test_objects_that_were_not_notified_raise_with_advice() -> None:
         RuntimeError, match=r"use Life.add and Life.remove, or make a new MspbeWatch"
     ):
         watch.n_updates  # noqa: B018
+
+
+@pytest.mark.parametrize("rarity", [True, False])
+def test_a_horde_takes_over_what_one_of_fewer_features_learned(rarity: bool) -> None:
+    """Weights, averages and predictions are to the bit, further weights 0; then both engines learn the same.
+
+    The span engine has steps whose changes wait, and traces, which do not reach into the wider stream.
+    """
+    wider = {}
+    for engine in ("span", "plain"):
+        config = LearnerConfig(engine=engine, rarity=rarity, dtype="float64")  # type: ignore[arg-type]
+        asked = [GVF(f"q{k}", constant(k), Channel(0), 0.8, lam=0.5) for k in range(3)]
+        former = Horde(asked, n_features=40, n_active=5, config=config)
+        rng = np.random.default_rng(0)
+
+        def seen(rng: np.random.Generator = rng) -> tuple[np.ndarray, np.ndarray]:
+            return rng.random(1), rng.choice(40, 5, replace=False)
+
+        former.begin(*seen())
+        for _ in range(1_503):
+            former.learn(int(rng.integers(3)), 1 / 3, *seen())
+        observation, tiles = seen()
+        learned = (*former.weights(), former.averaged_weights())
+        prediction = former.predict(tiles, observation)
+        horde = Horde(asked, n_features=140, n_active=6, config=config)
+        horde.take_over(former)
+        for array, former_array in zip(
+            (*horde.weights(), horde.averaged_weights()), learned, strict=True
+        ):
+            np.testing.assert_array_equal(array[:, :40], former_array)
+            assert not array[:, 40:].any()
+        assert learned[0].any()
+        np.testing.assert_array_equal(horde.begin(observation, np.append(tiles, 99)), prediction)
+        for _ in range(300):
+            observation, tiles = seen()
+            tiles = np.append(tiles, 40 + int(rng.integers(100)))
+            horde.learn(int(rng.integers(3)), 1 / 3, observation, tiles)
+        wider[engine] = horde
+    theta, w = wider["span"].weights()
+    assert theta[:, 40:].any()
+    np.testing.assert_allclose(theta, wider["plain"].weights()[0], rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(w, wider["plain"].weights()[1], rtol=1e-6, atol=1e-12)

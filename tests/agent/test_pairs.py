@@ -318,3 +318,33 @@ def test_too_many_pairs_are_refused_before_anything_is_written(
         ["learn", "--env", "CartPole-v1", "--features", "pairs:2000000", "--out", "run"], capsys
     )
     assert line.startswith("horde: --features pairs:2000000,seed=0: 2,000,000 pairs make 128,")
+
+
+def test_later_tilings_are_numbered_behind_all_others_each_time() -> None:
+    """2 x 3 tiles, the bias 6, and with tiles "unknown" 7 and 8; then a tiling of 4, and one of 5 after it.
+
+    Without `later` the bias would move from 6 to 10.
+    """
+    first = [{"channels": ["a"], "intervals": [3], "tilings": 2}]
+    four = {"channels": ["b"], "intervals": [4], "tilings": 1, "later": True}
+    five = {"channels": ["b"], "intervals": [5], "tilings": 1, "later": True}
+    for unknown, n_before, n_unknown in ((False, 7, 0), (True, 9, 1)):
+        coder = TileCoder(first, ["x", "x"], names=["a", "b"], unknown=unknown)
+        observation = np.array([0.99, 0.99])
+        former = coder.encode(observation)
+        assert coder.n_features == n_before
+        for table, n_tiles in ((four, 4), (five, 5)):
+            n_features = coder.n_features
+            coder = coder.extended([table], groups=())
+            present = coder.encode(observation)
+            added = sorted(set(present.tolist()) - set(former.tolist()))
+            assert set(former.tolist()) < set(present.tolist())
+            assert added == [n_features + n_tiles - 1]
+            assert coder.n_features == n_features + n_tiles + n_unknown
+            if unknown:
+                without = coder.encode(np.array([0.99, np.nan]))
+                assert n_features + n_tiles in without
+            former = present
+        described = [{"name": name, "group": "x"} for name in "ab"]
+        again = TileCoder.from_layout(coder.layout, described)
+        np.testing.assert_array_equal(again.encode(observation), former)

@@ -17,7 +17,8 @@ from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress, outside_drives
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.policies import Greedy
-from horde_agent.record import Recorder, read_in_parts, snapshots
+from horde_agent.questions import MODEL_FAMILY
+from horde_agent.record import Flag, Recorder, read_in_parts, snapshots
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
@@ -28,6 +29,7 @@ from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.one_place import began_event
 from horde_agent.runs.storage.resume import (
     NEW,
+    OF_HORDE,
     RequestedChanges,
     Resumption,
     change_questions,
@@ -35,11 +37,19 @@ from horde_agent.runs.storage.resume import (
     check_excursions,
     write_changes,
 )
-from horde_agent.runs.storage.row_learner import load_state
-from horde_agent.runs.storage.run import Run, new_life, new_recorder, record_header
+from horde_agent.runs.storage.row_learner import load_state, of_present_body
+from horde_agent.runs.storage.run import (
+    HeaderEnv,
+    Run,
+    make_run,
+    new_life,
+    new_recorder,
+    record_header,
+)
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+from horde_agent.saving import State, inner
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -206,10 +216,16 @@ class RobotSource(Source):
             restorable = state
             if not life.body.is_restorable:
                 restorable = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
+            has_further_features = self._has_further_features
+            if has_further_features:
+                restorable = self._with_further_features(restorable)
             load_state(life, self.run, self.sampler, restorable)
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
+        if has_further_features:  # the state before these rows has no tiles of the further tilings
+            life.student.position.is_observed = False
+            rows_since.rows["flags"][:1] |= np.uint8(Flag.GAP)
         if not is_redone:
             observer = outside_drives(self.sampler.update, life.student)
             position = replay_rows(life, [rows_since], observer)
@@ -236,6 +252,43 @@ class RobotSource(Source):
             "redone": len(rows_since),
         }
         return {**event, "number": resumed.number, "exact": is_redone}
+
+    @property
+    def _has_further_features(self) -> bool:
+        """Whether the tile coder has tilings that it had not at the snapshot."""
+        if not self._resumed.state:
+            return False
+        tilings_then = (self._resumed.header or {}).get("later_tilings", [])
+        return bool(self.env.metadata.get("later_tilings", []) != tilings_then)
+
+    def _with_further_features(self, state: State) -> State:
+        """Return the state of the snapshot for the present coder.
+
+        Raises:
+            BadInput: If a question is about the features themselves.
+        """
+        run = self.run
+        assert isinstance(run.horde, Horde), "it is not for shards"
+        for question in run.horde.questions:
+            if question.family == MODEL_FAMILY:
+                raise BadInput(
+                    f"--tilings: {question.name!r} is of an option's model, which has a question for each feature: "
+                    "remove it first, by a resume with --remove"
+                )
+        header_then = self._resumed.header or {}
+        header = record_header(self.env, run.interface)
+        header["later_tilings"] = header_then.get("later_tilings", [])
+        former = make_run(HeaderEnv(header), run.config, run.folder)
+        change_questions(former.horde, former.interface, run.folder, self._resumed.changes)
+        assert isinstance(former.horde, Horde)
+        state = of_present_body(state, former)
+        former.horde.restore(inner(state, OF_HORDE))
+        run.horde.take_over(former.horde)
+        others = {
+            name: array for name, array in state.items() if not name.startswith(f"{OF_HORDE}/")
+        }
+        horde_state = run.horde.state()
+        return others | {f"{OF_HORDE}/{name}": array for name, array in horde_state.items()}
 
     def _change(self) -> list[dict[str, Any]]:
         """Add and remove the requested questions, which were checked; return the changes, as in snapshots.

@@ -46,7 +46,7 @@ from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 
 TESTS = "tests"
 """Key of a change from which on the behaviour is tested."""
-_OF_HORDE = "life/student/horde"  # state of the demons, in a snapshot
+OF_HORDE = "life/student/horde"  # state of the demons, in a snapshot
 _SHARDED = "life/student/horde/facts/sharded"  # what a `ShardedHorde` stores, in a snapshot
 
 
@@ -65,6 +65,7 @@ class Resumption(NamedTuple):
         shards: Their number; None for a single Horde.
         source: What further rows of a stream depend on; None for other sources.
         clocks: What the clocks showed, as of `ClockEvents.reading`; None if nobody looked.
+        header: What the recording said of itself and of the body then; None if it is not known.
     """
 
     state: State
@@ -78,6 +79,7 @@ class Resumption(NamedTuple):
     shards: str | None = None
     source: dict[str, Any] | None = None
     clocks: dict[str, Any] | None = None
+    header: dict[str, Any] | None = None
 
 
 NEW = Resumption(state={})
@@ -153,6 +155,7 @@ def resumption(folder: RunFolder) -> Resumption:
             shards=shards,
             source=snapshot.facts.get("source"),
             clocks=snapshot.facts.get("clocks"),
+            header=snapshot.facts.get("recording"),
             number=1 + max(snapshot.facts.get("n_resumes", 0), events.n_resumes),
         )
     folder.refuse_removed("be replayed from its start, though no snapshot is intact")
@@ -293,7 +296,7 @@ def open_trained(folder: RunFolder, console: Console) -> Run | None:
         if not resumed.state or resumed.shards is not None:
             return None
         change_questions(run.horde, run.interface, folder, resumed.changes)
-        run.horde.restore(inner(resumed.state, _OF_HORDE))
+        run.horde.restore(inner(resumed.state, OF_HORDE))
     except (BadInput, ValueError, LookupError, OSError) as error:
         console.print(f"not from its snapshot: {error}", highlight=False, soft_wrap=True)
         return None

@@ -125,6 +125,14 @@ def with_further_actions(state: State, horde: Learner) -> State:
     return wider
 
 
+def of_present_body(state: State, run: Run) -> State:
+    """Return a snapshot's state for the channels and actions that a run has now."""
+    state = with_further_channels(state, len(run.interface.channels))
+    if run.interface.n_later_actions:
+        state = with_further_actions(state, run.horde)
+    return state
+
+
 def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State) -> None:
     """Restore a learner and its observers from a snapshot.
 
@@ -135,9 +143,7 @@ def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State)
         errors = learner.student.errors
         errors.restore(errors.state())
         return
-    state = with_further_channels(state, len(run.interface.channels))
-    if run.interface.n_later_actions:
-        state = with_further_actions(state, run.horde)
+    state = of_present_body(state, run)
     sampler.restore(inner(state, "sampler"))
     run.watch.restore(inner(state, "watch"))
     learner.restore(inner(state, "life"))

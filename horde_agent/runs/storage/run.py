@@ -58,6 +58,7 @@ _OF_DATA = (
     "lost",
     "lost_actions",
     "later_actions",
+    "later_tilings",
     "arranged",
 )
 
@@ -142,6 +143,10 @@ def make_run(
     file = Path(str(config.questions))
     if own is None:
         questions = build_questions(config, interface.with_first_actions(), file)
+        later_tilings = env.metadata.get("later_tilings", ())
+        if later_tilings:
+            interface = interface.with_tilings(later_tilings)
+            questions = families.with_further_features(questions, interface.coder.n_features)
         questions = families.with_further_actions(questions, len(interface.actions))
     else:
         questions = list(named(own(interface) if callable(own) else own, interface.names))
