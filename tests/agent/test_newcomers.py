@@ -328,8 +328,8 @@ def test_a_horde_takes_over_what_one_of_fewer_features_learned(rarity: bool) -> 
     wider = {}
     for engine in ("span", "plain"):
         config = LearnerConfig(engine=engine, rarity=rarity, dtype="float64")  # type: ignore[arg-type]
-        asked = [GVF(f"q{k}", constant(k), Channel(0), 0.8, lam=0.5) for k in range(3)]
-        former = Horde(asked, n_features=40, n_active=5, config=config)
+        questions = [GVF(f"q{k}", constant(k), Channel(0), 0.8, lam=0.5) for k in range(3)]
+        former = Horde(questions, n_features=40, n_active=5, config=config)
         rng = np.random.default_rng(0)
 
         def seen(rng: np.random.Generator = rng) -> tuple[np.ndarray, np.ndarray]:
@@ -341,7 +341,7 @@ def test_a_horde_takes_over_what_one_of_fewer_features_learned(rarity: bool) -> 
         observation, tiles = seen()
         learned = (*former.weights(), former.averaged_weights())
         prediction = former.predict(tiles, observation)
-        horde = Horde(asked, n_features=140, n_active=6, config=config)
+        horde = Horde(questions, n_features=140, n_active=6, config=config)
         horde.take_over(former)
         for array, former_array in zip(
             (*horde.weights(), horde.averaged_weights()), learned, strict=True

@@ -346,5 +346,5 @@ def test_later_tilings_are_numbered_behind_all_others_each_time() -> None:
                 assert n_features + n_tiles in without
             former = present
         described = [{"name": name, "group": "x"} for name in "ab"]
-        again = TileCoder.from_layout(coder.layout, described)
-        np.testing.assert_array_equal(again.encode(observation), former)
+        reread_coder = TileCoder.from_layout(coder.layout, described)
+        np.testing.assert_array_equal(reread_coder.encode(observation), former)

@@ -284,11 +284,11 @@ class RobotSource(Source):
         state = of_present_body(state, former)
         former.horde.restore(inner(state, OF_HORDE))
         run.horde.take_over(former.horde)
-        others = {
+        state_beside = {
             name: array for name, array in state.items() if not name.startswith(f"{OF_HORDE}/")
         }
         horde_state = run.horde.state()
-        return others | {f"{OF_HORDE}/{name}": array for name, array in horde_state.items()}
+        return state_beside | {f"{OF_HORDE}/{name}": array for name, array in horde_state.items()}
 
     def _change(self) -> list[dict[str, Any]]:
         """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
