@@ -3,11 +3,11 @@
     python -m tests.bench.growth robot OUT                     # the simulated Critterbot, four questions
     python -m tests.bench.growth stream OUT --steps 3000000    # rows of `StreamRun`, two questions
 
-One process lives ten million steps after a warm-up, in which a robot still meets new features. Memory is what belongs to the process alone, without
-pages of files; `allocated` is the part that its allocator (glibc) has given away and not got back. Time is
-that of the processor, per learning step: while the robot charges there are none. A line is printed every
-250,000 steps, and at the end the growth per ten million steps by a fitted line, with its standard error;
-the promise is less than 1 MB and 1 %.
+One process lives ten million steps after a warm-up, in which a robot still meets new features. Memory is
+what belongs to the process alone, without pages of files; `allocated` is the part that its allocator
+(glibc) has given away and not got back. Time is that of the processor, per learning step: while the robot
+charges there are none. A line is printed every 250,000 steps, and at the end the growth per ten million
+steps by a fitted line, with its standard error; the promise is less than 1 MB and 1 %.
 """
 
 from __future__ import annotations
