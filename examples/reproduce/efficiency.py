@@ -461,7 +461,7 @@ def label(predictor: Levers | str) -> str:
 def pictures(data: EfficiencyResults) -> dict[str, Picture]:
     """Draw the errors against robot time, lever by lever."""
     hours = data.n_steps * PERIOD_S / HOUR_S
-    canvas, panels = new_canvas(8.0, 3.4, n=2, sharex=True)
+    canvas, panels = new_canvas(8.0, 5.0, n=2, sharex=True)
     for axes, which in zip(panels, ("median", "mean"), strict=True):
         for levers, colour in zip(SHOWN, COLOURS, strict=False):
             curves = data.curves(levers, which)
@@ -480,12 +480,10 @@ def pictures(data: EfficiencyResults) -> dict[str, Picture]:
         for name, (bound, style) in bounds.items():
             axes.axhline(bound, color="0.4", ls=style, lw=1, label=name)
         style_axes(axes, f"{which} error of the questions", xlabel="robot time in hours")
-        axes.set_ylim(bottom=0.0)
+        axes.set_yscale("log")
     panels[0].set_ylabel("error / variance of the answers")
     handles, labels = panels[0].get_legend_handles_labels()
-    n = len(bounds)
-    panels[0].legend(handles[:-n], labels[:-n], frameon=False, fontsize=8)
-    panels[1].legend(handles[-n:], labels[-n:], frameon=False, fontsize=8, loc="upper right")
+    canvas.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     caption = (
         "Error of 795 predictions against robot time; bands are the range over the lives. Black: LSTD without a Horde. "
         "Grey: off-line predictors at the end, of the paper's tiles and of the readings, and the floor, further "
