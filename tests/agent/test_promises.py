@@ -41,6 +41,7 @@ from horde_agent.record.segments import (
     record_files,
     sealed,
 )
+from horde_agent.record.stamps import stamped_files
 from horde_agent.runs.storage.event_log import EventLog, encode_event
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.one_place import lived_once, parted_at
@@ -379,6 +380,41 @@ def test_the_lives_of_each_released_version_go_on(
         pytest.importorskip("ray")
     assert horde(f"resume {run} {words}") == 0
     assert summary_of(run)["steps"] >= steps + 20
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=[pytest.mark.slow] * file.name.startswith("shards"))
+        for file in STORED
+    ],
+    ids=name_of,
+)
+def test_second_formats_read_and_upgrade_the_first_of_each_source(
+    file: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are those of now, before and after the upgrade, which leaves no file of a first format."""
+    run = unpacked(file, elsewhere)
+    rows = read(run / "log/life.rec").rows.copy()
+    aged(run)
+    write_second_formats()
+    try:
+        for command in ("report", "upgrade", "doctor", "report"):
+            if command == "report":  # from the record
+                for table in (*run.glob("*.csv"), *run.glob("*.json")):
+                    table.unlink()
+            assert horde(f"{command} {run}") == 0, command
+            read_rows = read(run / "log/life.rec").rows
+            for name in rows.dtype.names or ():
+                if name != "crc":
+                    np.testing.assert_array_equal(read_rows[name], rows[name])
+        versions = {stamped.kind.name: stamped.version for stamped in stamped_files(run)}
+    finally:
+        for kind in READERS:
+            kind.readers.pop()
+    assert {"horde-life", "horde-settings", "horde-snapshot"} <= versions.keys()
+    assert set(versions.values()) == {2}
+    assert "DAMAGED" not in capsys.readouterr().out
 
 
 # ---- versions and the page of the formats ---------------------------------------------------------------------------
