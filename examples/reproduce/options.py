@@ -4,8 +4,8 @@ The models of four actions and of two options for the hallway are learned off-po
 life, as questions of a Horde; then a value function is planned with them, counted in look-aheads.
 The option that respects rewards was posed before any value was known, w = 0; the other takes the
 shortest way. Limits are from exact models (options by value iteration, models by linear equations).
-In the pen of the simulated robot the models of two options are compared with what executed options do:
-`options_pen`.
+In the pen of the simulated robot the models of three options, one of which the robot found for a
+subtask, are compared with what executed options do: `options_pen`.
 
 Source: Sutton, Machado, Holland, Szepesvari, Timbers, Tanner & White (2023), Reward-respecting
 subtasks for model-based reinforcement learning, AIJ 324:104001 (arXiv 2202.03466).
@@ -37,6 +37,7 @@ from horde_agent.problems.markov import SmallMDP
 from horde_agent.problems.two_rooms import ACTIONS, CELLS, GAMMA, HALLWAY, MAP, START, two_rooms
 from horde_agent.questions import control_of, model_of
 from horde_agent.types import Bools, Floats, Integers
+from horde_env.robots.critterbot.arena import load_pen
 
 TITLE = "Options, their models, and a plan made of them"
 
@@ -66,6 +67,8 @@ NEAR = 0.05
 MOST_LOOK_AHEADS = 60_000
 EXACT_VALUE = {SURE: 0.8429, SLIPPING: -2.0492}
 """Of the start; with the stop undiscounted it is .8515 where moves are sure."""
+LOOK_AHEADS_DRAWN = 1_250
+"""Of the plan in the picture: in the median the start's value is near by then."""
 BACKUPS = 4_000
 """Sweeps of value iteration to the fixed point of models."""
 
@@ -79,12 +82,14 @@ class OptionsSize(NamedTuple):
     pen_seeds: int
     pen_steps: int  # of each robot's life
     pen_states: int  # start states of executed options
+    cause_seeds: int  # of these robots, those whose features and data are judged apart
+    pen_fresh: int  # start states of further executions, for these
 
 
 RUNS_OF_A_JOB = 10
 SIZES = {
-    "paper": OptionsSize(100, 50_000, 10, 5, 40_000, 150),
-    "quick": OptionsSize(1, 20_000, 1, 1, 2_000, 20),
+    "paper": OptionsSize(100, 50_000, 10, 5, 100_000, 150, 2, 6_000),
+    "quick": OptionsSize(1, 20_000, 1, 1, 1_500, 20, 1, 40),
 }
 
 
@@ -357,12 +362,21 @@ def score_pen(
     return options_pen.score(seed, n_steps, n_states)
 
 
+@cached(options_pen.PenCauses)
+def find_causes(
+    _context: ExperimentContext, seed: int, n_steps: int, n_states: int, n_fresh: int
+) -> options_pen.PenCauses:
+    """Compare the same with what is possible with the features and the data."""
+    return options_pen.causes(seed, n_steps, n_states, n_fresh)
+
+
 class OptionsData(NamedTuple):
     """The runs in the rooms, by kind of moves, the options found, and the robot's models."""
 
     rooms: dict[str, RoomsRuns]
     found: list[FoundRun]
     pen: list[options_pen.PenScores]  # of each seed
+    causes: list[options_pen.PenCauses]  # of the first of these
 
     def medians(self, moves: str) -> dict[str, float]:
         """Return the median look-aheads with each set."""
@@ -400,10 +414,16 @@ def run(context: ExperimentContext) -> tuple[OptionsData, dict[str, object]]:
         seed: Job(f"pen {seed}", score_pen, (context, seed, size.pen_steps, size.pen_states))
         for seed in range(size.pen_seeds)
     }
+    of_cause = (size.pen_steps, size.pen_states, size.pen_fresh)
+    finding_causes = {
+        seed: Job(f"causes of pen {seed}", find_causes, (context, seed, *of_cause))
+        for seed in range(size.cause_seeds)
+    }
     data = OptionsData(
         rooms=rooms,
         found=list(context.in_parallel(finding).values()),
         pen=list(context.in_parallel(scoring).values()),
+        causes=list(context.in_parallel(finding_causes).values()),
     )
     return data, {
         "runs": size.runs,
@@ -412,6 +432,7 @@ def run(context: ExperimentContext) -> tuple[OptionsData, dict[str, object]]:
         "step size, sure and slipping": list(STEP_SIZE.values()),
         "average, sure and slipping": list(AVERAGE.values()),
         "steps and start states of each robot": (size.pen_steps, size.pen_states),
+        "further start states, of the first robots": (size.pen_fresh, size.cause_seeds),
         "gamma and step size in the pen": (options_pen.GAMMA, options_pen.STEP_SIZE),
         "probability of a move": ", ".join(f"{moves} {p:.3g}" for moves, p in SUCCESS.items()),
     }
@@ -504,6 +525,7 @@ def _the_option_is_found(data: OptionsData) -> list[Number]:
     ]
 
 
+_KINDS = ("learned", "batch", "linear", "pairs", "chance")
 LEAST_PREDICTED = 0.6
 """Share of the features of which a model must say more than half of the variance."""
 
@@ -516,10 +538,19 @@ LEAST_PREDICTED = 0.6
     limit=at_least(LEAST_PREDICTED),
 )
 def _models_predict(data: OptionsData) -> Measured:
+    kinds = {
+        "of executed options, linear in the features": "linear",
+        "the same in all pairs of features": "pairs",
+        "of the same life": "batch",
+    }
+    of_kinds = []
+    for name, kind in kinds.items():
+        shares = {option: _share(data, kind, k) for k, option in enumerate(options_pen.NAMES)}
+        of_kinds.append(f"{name} {format_means(shares)}")
     chance = {name: _share(data, "chance", k) for k, name in enumerate(options_pen.NAMES)}
     cause = (
-        "What a state leaves to chance: of the best predictor, by a second execution from the same state with other "
-        f"noise, the share is {format_means(chance)}."
+        f"The same share by least squares: {'; '.join(of_kinds)}. Of the best predictor, by a second execution from "
+        f"the same state with other noise: {format_means(chance)}."
     )
     shares = {name: _share(data, "learned", k) for k, name in enumerate(options_pen.NAMES)}
     return Measured(shares, cause=cause)
@@ -532,17 +563,22 @@ def _models_predict(data: OptionsData) -> Measured:
     terms="Median NMSRE of the features:",
     limit=within(0.9, 1.1),
 )
-def _shuffled_predict_nothing(data: OptionsData) -> Mapping[str, ArrayLike]:
-    return {
+def _shuffled_predict_nothing(data: OptionsData) -> Measured:
+    medians = {
         name: [float(np.nanmedian(scores.shuffled[k])) for scores in data.pen]
         for k, name in enumerate(options_pen.NAMES)
     }
+    cause = "When the option stops is not shuffled, and gamma^K can be predicted."
+    return Measured(medians, cause=cause)
 
 
 def _share(data: OptionsData, kind: str, option: int) -> Floats:
-    """Return the share of the features of an option with an NMSRE below .5, for each seed."""
+    """Return the share of the features of an option with an NMSRE below .5, for each seed that has it."""
     shares = []
-    for scores in data.pen:
+    tables: Sequence[object] = data.pen
+    if kind in options_pen.PenCauses._fields:
+        tables = data.causes
+    for scores in tables:
         nmsre = getattr(scores, kind)[option]
         nmsre = nmsre[~np.isnan(nmsre)]
         shares.append(float(np.mean(nmsre < 0.5)))
@@ -563,36 +599,83 @@ REMARKS = (
 
 
 def pictures(data: OptionsData) -> dict[str, Picture]:
-    """Draw where the options stop and what they do, and the look-aheads."""
-    canvas, panels = new_canvas(11.0, 3.2, 3, width_ratios=[2.0, 2.0, 1.4])
-    for axes, (name, option) in zip(panels, options_for(two_rooms()).items(), strict=False):
-        draw_option(axes, name, option)
-    axes = panels[-1]
+    """Draw the robot's own option, an option for the hallway, a plan with it, and the look-aheads."""
+    canvas, panels = new_canvas(14.0, 3.2, 4, width_ratios=[1.3, 2.0, 2.0, 1.4])
+    draw_excursions(panels[0], data.pen[0])
+    mdp = two_rooms()
+    option = options_for(mdp)[RESPECTING]
+    draw_option(panels[1], RESPECTING, option)
+    draw_plan(panels[2], mdp, option)
+    axes = panels[3]
     style_axes(axes, "until the start is known, sure moves", ylabel="look-aheads")
     axes.boxplot(list(data.rooms[SURE].look_aheads.T), showfliers=False)
     axes.set_xticks([1, 2, 3], [name.replace(" ", "\n").replace("-", "-\n") for name in SETS])
     axes.set_ylim(bottom=0.0)
     caption = (
-        "Two options for the hallway of two rooms: the action in each state, and in orange where they stop. Moves "
-        "into grey cells cost 1; S is the start, G the goal. Right: look-aheads until the start's value is within "
-        "5 %, with learned models."
+        "From the left: the robot's own subtask in the pen, to reach a wall where light is reward: where it began "
+        "(circles) and where the option that it found stopped (orange) or had gone in 50 steps (grey); yellow are "
+        "lamps. An option "
+        "for the hallway of two rooms: the action in each state, and in orange where it stops; moves into grey cells "
+        "cost 1; S is the start, G the goal. A plan with its model: the planned value of each state, and outlined "
+        "where the plan follows the option. Look-aheads until the start's value is within 5 %, with learned models."
     )
     return {"options": Picture(canvas, caption)}
+
+
+def draw_excursions(axes: Axes, scores: options_pen.PenScores) -> None:
+    """Draw where excursions of the found option began, and where they ended."""
+    style_axes(axes, "the robot's own option")
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    pen = load_pen()
+    half = pen.side_m / 2
+    axes.add_patch(Rectangle((-half, -half), 2 * half, 2 * half, fill=False, color="0.35", lw=3))
+    for lamp in pen.lamps:
+        axes.plot(*lamp.position_m[:2], "*", color="gold", markersize=12, markeredgecolor="0.5")
+    for x, y, end_x, end_y, has_stopped in scores.place:
+        colour = "0.6"
+        if has_stopped:
+            colour = COLOURS[1]
+        axes.plot([x, end_x], [y, end_y], color=colour, lw=0.7)
+        axes.plot(x, y, "o", color=COLOURS[0], markersize=2.5, fillstyle="none")
+        axes.plot(end_x, end_y, "o", color=colour, markersize=4)
+
+
+def draw_plan(axes: Axes, mdp: SmallMDP, option: ExactOption) -> None:
+    """Draw a plan with the models of the actions and an option, where moves are sure and models are exact."""
+    models = exact_models(mdp)
+    planner = Planner([*(models[name] for name in ACTIONS), models[RESPECTING]])
+    rng = np.random.default_rng(0)
+    for state in STATES:
+        planner.remember(np.array([state]))
+    planner.plan(rng, LOOK_AHEADS_DRAWN)
+    style_axes(axes, f"a plan, after {LOOK_AHEADS_DRAWN:,} look-aheads")
+    draw_map(axes, letters=False)
+    values = np.array([planner.value(np.array([state])) for state in STATES])
+    rows, columns = np.array(CELLS).T
+    shown = np.full((len(MAP), len(MAP[0])), np.nan)
+    shown[rows, columns] = values
+    axes.imshow(shown, cmap="viridis", vmin=-0.2, vmax=1.0, zorder=2)
+    follows_option = [
+        int(planner.option_values(np.array([state])).argmax()) == len(ACTIONS) for state in STATES
+    ]
+    for row, column, is_it, is_stop in zip(
+        rows, columns, follows_option, option.stops, strict=True
+    ):
+        if is_it and not is_stop:
+            box = Rectangle((column - 0.42, row - 0.42), 0.84, 0.84, fill=False, lw=1.2, zorder=3)
+            box.set_edgecolor(COLOURS[1])
+            axes.add_patch(box)
+    for row, line in enumerate(MAP):
+        for column, cell in enumerate(line):
+            if cell in "SG":
+                axes.text(column, row, cell, ha="center", va="center", fontsize=8, zorder=4)
 
 
 def draw_option(axes: Axes, name: str, option: ExactOption) -> None:
     """Draw an option on the map."""
     style_axes(axes, name)
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.set_xlim(-0.5, len(MAP[0]) - 0.5)
-    axes.set_ylim(len(MAP) - 0.5, -0.5)
-    for row, line in enumerate(MAP):
-        for column, cell in enumerate(line):
-            colour = {"X": "0.35", "-": "0.85"}.get(cell, "white")
-            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, linewidth=0))
-            if cell in "SG":
-                axes.text(column, row, cell, ha="center", va="center", fontsize=8)
+    draw_map(axes, letters=True)
     moves = np.array(list(ACTIONS.values()))
     cells = np.array(CELLS)
     for (row, column), is_stop in zip(CELLS, option.stops, strict=True):
@@ -611,6 +694,23 @@ def draw_option(axes: Axes, name: str, option: ExactOption) -> None:
         width=0.006,
         pivot="mid",
     )
+
+
+def draw_map(axes: Axes, *, letters: bool) -> None:
+    """Draw walls, cells that cost and, with `letters`, the start and the goal."""
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.set_xlim(-0.5, len(MAP[0]) - 0.5)
+    axes.set_ylim(len(MAP) - 0.5, -0.5)
+    for row, line in enumerate(MAP):
+        for column, cell in enumerate(line):
+            colour = {"X": "0.35", "-": "0.85"}.get(cell, "white")
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, linewidth=0))
+            if letters and cell in "SG":
+                shift = 0.0
+                if (row, column) in CELLS:  # beside the arrow
+                    shift = 0.25
+                axes.text(column - shift, row - shift, cell, ha="center", va="center", fontsize=7)
 
 
 def tables(data: OptionsData) -> list[Table]:
@@ -632,25 +732,28 @@ def tables(data: OptionsData) -> list[Table]:
             )
     of_pen = []
     for k, name in enumerate(options_pen.NAMES):
+        shares = {kind: mean_ci(_share(data, kind, k)) for kind in _KINDS}
         medians = {
             kind: mean_ci([float(np.nanmedian(getattr(scores, kind)[k])) for scores in data.pen])
-            for kind in ("learned", "shuffled", "chance")
+            for kind in ("learned", "shuffled")
         }
         of_pen.append(
             {
                 "option": name,
-                "demons": float(np.mean([scores.n_demons[k] for scores in data.pen])),
+                "features at stops": float(np.mean([scores.n_frequent[k] for scores in data.pen])),
                 "excursions that stop": float(np.mean([scores.stopped[k] for scores in data.pen])),
                 "median steps": float(np.mean([scores.n_steps[k] for scores in data.pen])),
-                "share below .5": mean_ci(_share(data, "learned", k)),
-                "of the best predictor": mean_ci(_share(data, "chance", k)),
+                "share below .5: Horde": shares["learned"],
+                "least squares, same life": shares["batch"],
+                "least squares, executed options": shares["linear"],
+                "pairs of features": shares["pairs"],
+                "best predictor": shares["chance"],
                 "median NMSRE": medians["learned"],
                 "shuffled outcomes": medians["shuffled"],
                 "the mean": 1.0,
-                "left to chance": medians["chance"],
             }
         )
     return [
         Table.of("Look-aheads until the start's value is within 5 %", rows),
-        Table.of("What the models of two options predict on the robot", of_pen),
+        Table.of("What models of options predict on the robot", of_pen),
     ]

@@ -221,6 +221,7 @@ def test_a_life_that_plans_continues_to_the_bit(n_steps: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 def test_a_killed_life_that_plans_equals_one_without_kills(tmp_path: Path) -> None:
     """SIGKILL at random moments after a new snapshot."""
     n_steps = 400 * PLAN_EVERY
