@@ -88,7 +88,7 @@ class OptionsSize(NamedTuple):
 
 RUNS_OF_A_JOB = 10
 SIZES = {
-    "paper": OptionsSize(100, 50_000, 10, 5, 100_000, 150, 2, 6_000),
+    "paper": OptionsSize(100, 50_000, 10, 5, 100_000, 150, 1, 6_000),
     "quick": OptionsSize(1, 20_000, 1, 1, 1_500, 20, 1, 40),
 }
 
@@ -426,7 +426,7 @@ def run(context: ExperimentContext) -> tuple[OptionsData, dict[str, object]]:
         causes=list(context.in_parallel(finding_causes).values()),
     )
     return data, {
-        "runs": size.runs,
+        "seeds": f"{size.runs} in the rooms, {size.pen_seeds} robots",
         "steps of each life": size.steps,
         "rule": "td, lambda 0; options found by qrc",
         "step size, sure and slipping": list(STEP_SIZE.values()),
@@ -538,19 +538,23 @@ LEAST_PREDICTED = 0.6
     limit=at_least(LEAST_PREDICTED),
 )
 def _models_predict(data: OptionsData) -> Measured:
+    n_robots = len(data.causes)
     kinds = {
-        "of executed options, linear in the features": "linear",
-        "the same in all pairs of features": "pairs",
-        "of the same life": "batch",
+        "The Horde": "learned",
+        "Least squares on the same life": "batch",
+        "On executed options": "linear",
+        "In all pairs of features": "pairs",
     }
     of_kinds = []
     for name, kind in kinds.items():
-        shares = {option: _share(data, kind, k) for k, option in enumerate(options_pen.NAMES)}
+        shares = {
+            option: _share(data, kind, k)[:n_robots] for k, option in enumerate(options_pen.NAMES)
+        }
         of_kinds.append(f"{name} {format_means(shares)}")
     chance = {name: _share(data, "chance", k) for k, name in enumerate(options_pen.NAMES)}
     cause = (
-        f"The same share by least squares: {'; '.join(of_kinds)}. Of the best predictor, by a second execution from "
-        f"the same state with other noise: {format_means(chance)}."
+        f"Shares of {n_robots} of the {len(data.pen)} robots: {'. '.join(of_kinds)}. Of the best predictor, by "
+        f"a second execution from the same state with other noise, of all: {format_means(chance)}."
     )
     shares = {name: _share(data, "learned", k) for k, name in enumerate(options_pen.NAMES)}
     return Measured(shares, cause=cause)
@@ -744,6 +748,7 @@ def tables(data: OptionsData) -> list[Table]:
                 "excursions that stop": float(np.mean([scores.stopped[k] for scores in data.pen])),
                 "median steps": float(np.mean([scores.n_steps[k] for scores in data.pen])),
                 "share below .5: Horde": shares["learned"],
+                "first robot": mean_ci(_share(data, "learned", k)[: len(data.causes)]),
                 "least squares, same life": shares["batch"],
                 "least squares, executed options": shares["linear"],
                 "pairs of features": shares["pairs"],

@@ -211,6 +211,6 @@ def test_verdicts_follow_the_limits() -> None:
     data = options.OptionsData(rooms, options_found, [scores], [causes])
     verdicts = [result.verdict for result in judge(options, data)]
     assert "".join(verdict[0] for verdict in verdicts) == "rrrrnrpr"
-    assert "linear in the features to the wall 0.667;" in judge(options, data)[6].cause
+    assert "On executed options to the wall 0.667;" in judge(options, data)[6].cause
     assert len(options.tables(data)) == 2
     assert set(options.pictures(data)) == {"options"}
