@@ -131,18 +131,26 @@ class Plan:
         """Return the assignment of all demons of a rule; `group` and `policy` as in `assign_lanes`."""
         if config.needs_plain_engine:
             ones = np.ones(group.size, dtype=np.int64)
-            return LaneAssignment(np.arange(group.size), ones, ones, ones > 0)
-        return assign_lanes(group, policy, widest(group.size, is_deferred=self._mode == "deferred"))
+            return LaneAssignment(
+                order=np.arange(group.size),
+                sizes=ones,
+                n_blocks=ones,
+                has_one_policy=ones > 0,
+                phase=ones.astype(np.float64),
+            )
+        is_deferred = self._mode == "deferred"
+        most_lanes = widest(group.size, is_deferred=is_deferred)
+        return assign_lanes(group, policy, most_lanes, is_deferred=is_deferred)
 
     def _may_divide(self, links: Integers) -> tuple[Integers, Integers]:
         """Return an order of the flush groups, and where to cut it; `links` are demons that stay together, (n, 2)."""
         assignment = self._assignment
-        n_groups = self._assignment.n_blocks.size
+        n_groups = assignment.n_blocks.size
         group_of = np.empty(self.n_demons, dtype=np.int64)
-        joined = np.arange(n_groups)
         group_of[assignment.order] = np.repeat(
-            np.repeat(joined, assignment.n_blocks), assignment.sizes
+            np.repeat(np.arange(n_groups), assignment.n_blocks), assignment.sizes
         )
+        joined = assignment.turn.copy()
         for ends in np.unique(group_of[links], axis=0):
             joined[np.isin(joined, joined[ends])] = joined[ends].min()
         order = np.argsort(joined, kind="stable")
@@ -247,6 +255,7 @@ def _assignment_of_part(whole: LaneAssignment, groups: Integers) -> tuple[Intege
         sizes=whole.sizes[is_block],
         n_blocks=whole.n_blocks[groups],
         has_one_policy=whole.has_one_policy[groups],
+        phase=whole.phase[groups],
     )
     return members, assignment
 

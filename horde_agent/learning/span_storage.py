@@ -57,6 +57,9 @@ _WIDEST_OF_MANY = 512
 LANES_OF_A_GROUP = (
     1_024  # lanes of a flush group with several policies; they share the list of runs
 )
+LANES_OF_A_TURN = (
+    512  # lanes of a flush group with one policy that has more than `LANES_OF_A_GROUP`
+)
 _MOST_GROUPS = 64  # one for each step between two flushes
 
 _CACHE_LINE = 64  # bytes
@@ -95,6 +98,7 @@ ARRAYS: dict[str, Field] = {
     # So that a reader of the weights needs no rule of the assignment
     **dict.fromkeys(("demon", "start"), Field(LAYOUT)),
     **dict.fromkeys(("flush_group", "first_block", "only_policy"), Field(LAYOUT, is_saved=False)),
+    "limit_of_turn": Field(LAYOUT, is_saved=False),
     # Rows in use are saved
     **dict.fromkeys(("theta", "w", "m", "average"), Field(ROW, diverged=0.0, is_saved=False)),
     **dict.fromkeys(("c", "factor"), Field(RING, diverged=0.0, of_stream=True)),
@@ -120,7 +124,7 @@ ARRAYS: dict[str, Field] = {
     ),
     **dict.fromkeys(("flushed_at", "tail_from"), Field(GROUP, of_stream=True)),
     **dict.fromkeys(("n_pending", "limit", "kind"), Field(GROUP)),
-    **dict.fromkeys(("tail_needed", "w_at"), Field(BLOCK)),
+    "w_at": Field(BLOCK),
     **dict.fromkeys(
         ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Field(SIGNAL)
     ),
@@ -133,7 +137,7 @@ ARRAYS: dict[str, Field] = {
     **dict.fromkeys(("class_bits", "class_scale", "scale"), Field(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Field(SHARED, of_stream=True)),
     **dict.fromkeys(
-        ("overlap", "norm", "table", "precomputed", "n_runs", "rates"),
+        ("overlap", "norm", "table", "precomputed", "n_runs", "rates", "tail_needed"),
         Field(SCRATCH, is_saved=False),
     ),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Field(SCRATCH, is_saved=False)),
@@ -163,17 +167,26 @@ class LaneAssignment(NamedTuple):
         n_blocks: Number of blocks in each flush group, shape (n_flush_groups,).
         has_one_policy: True for a flush group with one policy, which can be idle, shape
             (n_flush_groups,).
+        phase: Share of the period after which a flush group is flushed again if all were flushed
+            at once, shape (n_flush_groups,).
     """
 
     order: Integers
     sizes: Integers
     n_blocks: Integers
     has_one_policy: Bools
+    phase: Floats
 
     @property
     def widths(self) -> Integers:
         """Number of lanes of each block, shape (n_blocks,)."""
         return np.asarray(-(-self.sizes // LANE_UNIT) * LANE_UNIT)
+
+    @property
+    def turn(self) -> Integers:
+        """Number of each flush group, shape (n_flush_groups,), if those of one policy were one group."""
+        is_first = np.append(True, np.diff(self.phase) <= 0.0)
+        return np.asarray(np.cumsum(is_first | ~self.has_one_policy) - 1)
 
 
 def widest(n_demons: int, *, is_deferred: bool) -> int:
@@ -183,16 +196,20 @@ def widest(n_demons: int, *, is_deferred: bool) -> int:
     return WIDEST
 
 
-def assign_lanes(group: Integers, policy: Integers, widest: int) -> LaneAssignment:
+def assign_lanes(
+    group: Integers, policy: Integers, widest: int, *, is_deferred: bool = False
+) -> LaneAssignment:
     """Assign the demons of a policy to adjacent lanes, in blocks of even width.
 
-    A policy with many demons gets its own flush group, because a group whose ratios are all 0 can
-    skip the step.
+    A policy with many demons gets its own flush groups, because a group whose ratios are all 0 can
+    skip the step. Those of more than 1,024 lanes are flushed by turns, so that no step writes the
+    pending updates of all; queued steps are written together anyway, and a policy is one group.
 
     Args:
         group: Trace group of each demon, shape (n_demons,), numbered from 0.
         policy: Policy of each trace group, shape (n_groups,).
         widest: Largest number of lanes of a block.
+        is_deferred: Whether steps are queued.
     """
     policy_of = policy[group]
     sizes = np.bincount(policy_of)[policy_of]
@@ -200,28 +217,47 @@ def assign_lanes(group: Integers, policy: Integers, widest: int) -> LaneAssignme
     order = np.lexsort((group, policy_of))
     blocks: list[Integers] = []
     sizes_of_groups: list[int] = []
+    phases: list[float] = []
     for p in np.unique(policy_of[~is_small]):
         policy_blocks = _split_evenly(order[policy_of[order] == p], widest)
+        turns = [len(policy_blocks)]
+        if not is_deferred:
+            turns = _sizes_of_groups(len(policy_blocks), widest, LANES_OF_A_TURN)
         blocks = blocks + policy_blocks
-        sizes_of_groups = [*sizes_of_groups, len(policy_blocks)]
+        sizes_of_groups = sizes_of_groups + turns
+        phases = phases + _phases(len(turns))
     n_alone = len(sizes_of_groups)
     shared_blocks = _split_evenly(order[is_small[order]], widest)
-    n_groups = min(_MOST_GROUPS, -(-len(shared_blocks) * widest // LANES_OF_A_GROUP))
-    shares = [
-        len(share)
-        for share in np.array_split(np.arange(len(shared_blocks)), max(n_groups, 1))
-        if share.size
-    ]
+    shares = _sizes_of_groups(len(shared_blocks), widest, LANES_OF_A_GROUP)
     blocks = blocks + shared_blocks
     sizes_of_groups = sizes_of_groups + shares
+    phases = phases + _phases(len(shares))
     sizes_of_blocks = np.array([members.size for members in blocks], dtype=np.int64)
     has_one_policy = np.arange(len(sizes_of_groups)) < n_alone
     return LaneAssignment(
-        np.concatenate(blocks),
-        sizes_of_blocks,
-        np.array(sizes_of_groups, dtype=np.int64),
-        has_one_policy,
+        order=np.concatenate(blocks),
+        sizes=sizes_of_blocks,
+        n_blocks=np.array(sizes_of_groups, dtype=np.int64),
+        has_one_policy=has_one_policy,
+        phase=np.array(phases),
     )
+
+
+def _sizes_of_groups(n_blocks: int, widest: int, n_lanes: int) -> list[int]:
+    """Return the numbers of blocks of flush groups of at most `n_lanes`, if these blocks have more than 1,024 lanes.
+
+    There are at most 64 of them.
+    """
+    n_groups = 1
+    if n_blocks * widest > LANES_OF_A_GROUP:
+        n_groups = min(_MOST_GROUPS, -(-n_blocks * widest // n_lanes))
+    shares = np.array_split(np.arange(n_blocks), n_groups)
+    return [share.size for share in shares if share.size]
+
+
+def _phases(n_groups: int) -> list[float]:
+    """Return the phases of flush groups that take turns; 1 of a single one."""
+    return [(k + 1) / n_groups for k in range(n_groups)]
 
 
 class ShardLayout(NamedTuple):
@@ -276,10 +312,13 @@ class Layout:
         first_block: Flush group g is the blocks first_block[g]..first_block[g + 1], shape
             (n_flush_groups + 1,).
         only_policy: Policy of each flush group, or -1 if it has several, shape (n_flush_groups,).
+        phase, turn: As in `LaneAssignment`.
     """
 
     def __init__(self, policy_of: Integers, assignment: LaneAssignment) -> None:
-        order, sizes, n_blocks, has_one_policy = assignment
+        order = assignment.order
+        sizes = assignment.sizes
+        n_blocks = assignment.n_blocks
         self.flush_group = np.repeat(np.arange(n_blocks.size), n_blocks)
         self.first_block = np.concatenate([[0], np.cumsum(n_blocks)]).astype(np.int64)
         self.start = np.concatenate([[0], np.cumsum(assignment.widths)]).astype(np.int64)
@@ -290,8 +329,10 @@ class Layout:
         self.lane[order] = np.arange(order.size) + np.repeat(self.start[:-1] - first, sizes)
         self.demon = np.full(self.n_lanes, -1, dtype=np.int64)
         self.demon[self.lane] = np.arange(order.size)
+        self.phase = assignment.phase
+        self.turn = assignment.turn
         self.only_policy = np.where(
-            has_one_policy, policy_of[order[first[self.first_block[:-1]]]], -1
+            assignment.has_one_policy, policy_of[order[first[self.first_block[:-1]]]], -1
         )
 
     def block_of(self, lane: int) -> int:
@@ -408,7 +449,7 @@ class Allocation:
         self._tail = tail
         self._has_w = "w" in self._rule.WEIGHTS
         most_lanes = widest_block or widest(group.size, is_deferred=batch > 1)
-        assignment = assign_lanes(group, policy, most_lanes)
+        assignment = assign_lanes(group, policy, most_lanes, is_deferred=batch > 1)
         if share:
             assignment = share.assignment
         self.layout = Layout(policy[group], assignment)
@@ -479,8 +520,10 @@ class Allocation:
             groups = share.groups
             n_groups_of_all = share.n_groups
         limits = np.full(n_groups, self.period)
+        later_limits = limits
         if self._batch == 1:  # groups take turns
             limits = 1 + groups * self.period // n_groups_of_all
+            later_limits = np.ceil(layout.phase * self.period)
         stored = self._rule.SPAN
         has_factor = "source" in stored or "w_factor" in stored
         has_scaled_m = bool(self._config.rarity) and self._has_w and self._config.vector_mspbe
@@ -498,7 +541,8 @@ class Allocation:
                 for name in ("flushed_at", "tail_from", "n_pending")
             },
             "limit": limits.astype(np.int64),
-            **{name: np.zeros(layout.n_blocks, dtype=np.int64) for name in ("tail_needed", "w_at")},
+            "limit_of_turn": later_limits.astype(np.int64),
+            "w_at": np.zeros(layout.n_blocks, dtype=np.int64),
         }
 
     def _signals(self) -> dict[str, Any]:
@@ -578,6 +622,7 @@ class Allocation:
             "rates": self.zeros(self.layout.n_lanes),
             "table": self.zeros(n_threads, (n_times + 2) * n_kinds * _VECTOR),
             "precomputed": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
+            "tail_needed": np.zeros(n_threads, dtype=np.int64),
             "n_active": n_active,
         }
 
@@ -834,6 +879,7 @@ class SpanMemory(Stored):
 
     def restore(self, state: State) -> None:
         """Restore a state of the same demons; rows that are not in the state become zero."""
+        state = self._of_turns(state)
         tail = int(state["tail"])
         n_active = int(state["n_active"])
         if (tail, n_active) != (self._tail, self.span.n_active):
@@ -845,6 +891,21 @@ class SpanMemory(Stored):
             getattr(self.span, name)[: saved.size] = saved
         super().restore(state)
         self._prefault_rows(int(self.clock[N_ROWS]))
+
+    def _of_turns(self, state: State) -> State:
+        """Return a state for the present flush groups, of a version in which those of one policy were one."""
+        if state["span/limit"].size == self.span.limit.size:
+            return state
+        of_groups = dict(state)
+        for name, array in state.items():
+            field = self.FIELDS.get(f"span/{name.rpartition('span/')[2]}")
+            if field is not None and field.axis == GROUP:
+                of_groups[name] = array[self.layout.turn]
+        n_pending = of_groups["span/n_pending"]
+        n_left = of_groups["span/limit"] - n_pending
+        turn = np.ceil(n_left * self.layout.phase).astype(np.int64)
+        of_groups["span/limit"] = n_pending + turn
+        return of_groups
 
     # ---- adding and removing demons -------------------------------------------------------------
 

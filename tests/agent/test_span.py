@@ -89,6 +89,81 @@ def test_the_demons_of_a_policy_share_blocks_of_even_width() -> None:
         ]
 
 
+def test_a_policy_with_many_demons_is_flushed_by_turns() -> None:
+    """10,000 demons of one policy: twenty groups of one block of 512 lanes; one group if steps are queued.
+
+    The 795 of the paper's questions, and one policy with 900 demons, keep a group per policy.
+    """
+    one_policy = np.zeros(1, dtype=np.int64)
+    many = np.zeros(10_000, dtype=np.int64)
+    eager = assign_lanes(many, one_policy, widest=512)
+    lanes = np.add.reduceat(eager.widths, np.cumsum(eager.n_blocks) - eager.n_blocks)
+    assert eager.n_blocks.tolist() == [1] * 20
+    assert lanes.max() <= 512
+    assert eager.turn.tolist() == [0] * 20
+    assert assign_lanes(many, one_policy, widest=128, is_deferred=True).n_blocks.tolist() == [79]
+    assert assign_lanes(many[:900], one_policy, widest=128).n_blocks.tolist() == [8]
+    of_paper = assign_lanes(np.arange(795) % 15, np.arange(15) % 5, widest=128)
+    assert of_paper.n_blocks.tolist() == [2] * 5
+    assert of_paper.phase.tolist() == [1.0] * 5
+
+
+def learned_by_turns(engine: SpanEngine, first: int, last: int) -> list[int]:
+    """Learn steps [first, last) of a stream, and return how many flush groups were flushed in each."""
+    n_flushed = []
+    for step in range(first, last):
+        rng = np.random.default_rng(step)
+        tiles = rng.choice(N_FEATURES, N_ACTIVE, replace=False)
+        cumulants = rng.random(engine.n_demons)
+        gamma = np.array([0.8])
+        signals = Signals(np.ones(1), gamma, gamma, cumulants, np.zeros(engine.n_demons))
+        before = engine.arrays.flushed_at.copy()
+        engine.learn(tiles, signals)
+        n_flushed.append(int((engine.arrays.flushed_at != before).sum()))
+    return n_flushed
+
+
+def engine_of_many() -> SpanEngine:
+    """Return an engine of 2,100 demons of one policy, in blocks of 16 lanes: five flush groups."""
+    engine = new_engine(SPAN, np.zeros(2_100, dtype=np.int64), N_FEATURES, pace={"widest": 16})
+    engine.begin(np.arange(N_ACTIVE))
+    return engine
+
+
+def test_no_two_turns_are_in_one_step_also_after_all_groups_were_flushed() -> None:
+    """Each of five groups is flushed every 64 steps, one in a step; after a flush of all, five would be in one."""
+    engine = engine_of_many()
+    assert engine.layout.phase.size == 5
+    n_flushed = learned_by_turns(engine, 0, 192)
+    assert max(n_flushed) == 1
+    assert sum(n_flushed[64:]) == 10
+    engine.reset_weights()  # flushes all
+    n_flushed = learned_by_turns(engine, 192, 384)
+    assert max(n_flushed) == 1
+    assert sum(n_flushed[64:]) == 10
+
+
+def test_a_state_in_which_a_policy_was_one_flush_group_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a snapshot of an earlier version: the weights are its bits, and learning goes on but for rounding."""
+    with monkeypatch.context() as patch:
+        patch.setattr(span_storage, "LANES_OF_A_GROUP", 4_096)
+        before = engine_of_many()
+    assert before.layout.phase.size == 1
+    learned_by_turns(before, 0, 100)
+    engine = engine_of_many()
+    engine.restore(before.state())
+    np.testing.assert_array_equal(engine.rows("theta")[0], before.rows("theta")[0])
+    n_flushed = learned_by_turns(engine, 100, 300)
+    assert max(n_flushed[10:]) == 1
+    learned_by_turns(before, 100, 300)
+    np.testing.assert_allclose(
+        engine.rows("theta")[0], before.rows("theta")[0], rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(engine.latest, before.latest, rtol=1e-9)
+
+
 def test_rows_begin_with_a_cache_line() -> None:
     """Otherwise each vector of a row crosses two cache lines: measured a fifth slower with 10,000 demons."""
     engine = new_engine(SPAN, np.arange(40), dtype="float32")

@@ -43,6 +43,8 @@ BATCH = np.int64(1)
 
 NO_TIME = -2  # value of `w_at` that forces the next step to compute `base_w` from the rows of w
 
+LANES_OF_A_TURN = 64  # adjacent lanes that a thread writes where threads share a block
+
 CHUNK = 512  # rows of all blocks that are contiguous and pre-faulted together
 
 
@@ -92,7 +94,7 @@ class SpanArrays(NamedTuple):
     )
     n_pending: Integers  # (G,): steps since flushed_at that were not idle
     limit: Integers  # (G,): largest n_pending
-    tail_needed: Integers  # (B,): steps of its tail that affect a trace, computed at a flush
+    limit_of_turn: Integers  # (G,): the first limit after all groups were flushed at once
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t
@@ -172,6 +174,7 @@ class SpanArrays(NamedTuple):
     rates: Reals  # (L,): by which `average_task` moves the averages
 
     # Scratch of each thread, (threads, ...).
+    tail_needed: Integers  # (threads,): steps that affect a trace of the group being flushed
     table: Reals  # (threads, (T + 2) kinds lanes of a vector)
     precomputed: Reals  # (threads, 2, (batch + 1) lanes of a vector): base and base_w at each step of a batch
 

@@ -180,11 +180,13 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
     end = span.run_last[which]
     ends = span.run_ends[which]
     n_rows = span.clock[N_ROWS]
+    n_words = words_in_use(span)
     n_listed = 0
     make_room(span, which, n_places, begin, end)
     for place in range(n_places):
-        for word in range(words_in_use(span)):
-            turned = bits_at(span, which, place, word) ^ bits_at(span, which, place - 1, word)
+        bits, previous_bits, has_previous = bits_at(span, which, place)
+        for word in range(n_words):
+            turned = bits[word] ^ (previous_bits[word] & has_previous)
             while turned != 0:
                 row = 64 * word + lowest_bit(turned)
                 ends[end[row]] = place
@@ -206,25 +208,29 @@ def list_runs(span: SpanArrays, which: int, n_places: int) -> None:
 
 
 @inner_kernel
-def bits_at(span: SpanArrays, which: int, place: int, word: int) -> np.uint64:
-    """Return a word of the feature vector at a place in a list, 0 before the first."""
+def bits_at(
+    span: SpanArrays, which: int, place: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], np.uint64]:
+    """Return the feature vectors at a place in a list and before it, and a mask: 0 before the first place."""
     mask = span.bits.shape[0] - 1
-    if place >= 0:
-        word_of_place: np.uint64 = span.bits[span.run_time[which, place] & mask, word]
-        return word_of_place
-    return np.uint64(0)
+    bits = span.bits[span.run_time[which, place] & mask]
+    if place > 0:
+        return bits, span.bits[span.run_time[which, place - 1] & mask], ~np.uint64(0)
+    return bits, bits, np.uint64(0)
 
 
 @inner_kernel
 def make_room(span: SpanArrays, which: int, n_places: int, begin: Places, end: Places) -> None:
     """Reserve space in `run_ends` for each row: two ends for each time at which it switched on."""
     n_rows = span.clock[N_ROWS]
+    n_words = words_in_use(span)
     total = 0
     for row in range(n_rows):
         end[row] = 0
     for place in range(n_places):
-        for word in range(words_in_use(span)):
-            on = bits_at(span, which, place, word) & ~bits_at(span, which, place - 1, word)
+        bits, previous_bits, has_previous = bits_at(span, which, place)
+        for word in range(n_words):
+            on = bits[word] & ~(previous_bits[word] & has_previous)
             while on != 0:
                 end[64 * word + lowest_bit(on)] += 2
                 on &= on - _ONE

@@ -44,19 +44,22 @@ from horde_agent.kernels.span.step import (
 )
 from horde_agent.kernels.span.writing import (
     average_all_lanes,
-    flush_block,
+    flush_all_lanes,
     move_base,
     precompute_bases,
     sum_base,
     sum_base_average,
+    sum_bases_again,
     sum_trace,
     tabulate_coefficients,
     write_lanes,
+    write_predictions,
 )
 from horde_agent.kernels.vectors import lanes_of, load, multiply_add, on_threads, store
 from horde_agent.types import Floats, Integers, Reals
 
 BEGIN = np.int64(1 << 30)  # a thread's task: begin a stream
+BASES = np.int64(1 << 31)  # and the number of a flush group: recompute the bases of its blocks
 
 
 # ---- signals ------------------------------------------------------------------------------------
@@ -177,9 +180,12 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     list_history(span, g, now)
     tail = 0
     span.clock[FLUSHED] = now
+    for thread in range(span.tail_needed.shape[0]):
+        span.tail_needed[thread] = 0
     on_threads(entry, span, span.n_threads, -1 - g)
-    for b in range(span.first_block[g], span.first_block[g + 1]):
-        tail = max(tail, span.tail_needed[b])
+    on_threads(entry, span, span.n_threads, BASES + g)
+    for thread in range(span.tail_needed.shape[0]):
+        tail = max(tail, span.tail_needed[thread])
     span.flushed_at[g] = now
     span.tail_from[g] = now - tail
     span.n_pending[g] = 0
@@ -261,15 +267,6 @@ def move_bases(span: SpanArrays, b: int, n_steps: int) -> None:
 
 
 @inner_kernel
-def write_predictions(span: SpanArrays, b: int) -> None:
-    """Copy a block's predictions to `predictions`, and those of the averaged weights to `averaged`."""
-    for i in range(span.start[b], span.start[b + 1]):
-        if span.demon[i] >= 0:
-            span.predictions[span.demon[i]] = span.prediction[i]
-            span.averaged[span.demon[i]] = span.base_average[i]
-
-
-@inner_kernel
 def move_base_average(span: SpanArrays, b: int, n_steps: int) -> None:
     """Update a block's average.phi to the current time, `n_steps` after that of the sums."""
     time = span.clock[NOW]
@@ -298,12 +295,20 @@ def begin_block(span: SpanArrays, b: int) -> None:
     move_base(span, b, (span.theta, time, span.base))
     move_base_average(span, b, 1)
     begin_all_lanes(span, b, time)
-    write_predictions(span, b)
+    write_predictions(span, span.start[b], span.start[b + 1])
 
 
 def do_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Begin a stream, process `task` steps, or flush group -1 - task, for every n_threads-th block."""
-    if task == BEGIN:
+    """Begin a stream or process `task` steps for every n_threads-th block, or flush lanes of group -1 - task.
+
+    A flush is followed by a task of its own, since the bases are sums over wider vectors than are
+    written at a time.
+    """
+    if task >= BASES:
+        g = task - BASES
+        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
+            sum_bases_again(span, b, span.clock[FLUSHED])
+    elif task == BEGIN:
         for b in range(thread, span.flush_group.shape[0], span.n_threads):
             begin_block(span, b)
     elif task > 0:
@@ -313,27 +318,25 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
             if task > 1:
                 span.w_at[b] = span.clock[NOW]
             move_base_average(span, b, task)
-            write_predictions(span, b)
+            write_predictions(span, span.start[b], span.start[b + 1])
     else:
         g = -1 - task
-        for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
-            flush_block(span, b, span.clock[FLUSHED], thread)
+        for b in range(span.first_block[g], span.first_block[g + 1]):
+            flush_all_lanes(span, b, (span.clock[FLUSHED], thread))
     return 0
 
 
 def sum_trace_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Sum e.w, e.S.phi and e.S.e of flush group `task` for every n_threads-th block."""
-    for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
+    """Sum e.w, e.S.phi and e.S.e of a thread's lanes of flush group `task`."""
+    for b in range(span.first_block[task], span.first_block[task + 1]):
         sum_trace(span, b, thread)
     return 0
 
 
 def average_task(span: SpanArrays, thread: int, task: int) -> int:
-    """Move the averaged weights of flush group `task` toward theta by the `rates`, for every n_threads-th block."""
-    for b in range(span.first_block[task] + thread, span.first_block[task + 1], span.n_threads):
+    """Move the averaged weights of a thread's lanes of flush group `task` toward theta by the `rates`."""
+    for b in range(span.first_block[task], span.first_block[task + 1]):
         average_all_lanes(span, b, thread)
-        sum_base_average(span, b, span.clock[NOW])
-        write_predictions(span, b)
     return 0
 
 
@@ -404,12 +407,16 @@ def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
 
 @kernel
 def flush(span: SpanArrays, entry: Any, wait: int) -> int:
-    """Write the pending updates of groups that have waited for `wait` steps or longer, and return flags."""
+    """Write the pending updates of groups that have waited for `wait` steps or longer, and return flags.
+
+    Those of one policy take turns from here on.
+    """
     longest = np.int64(0)
     for g in range(span.flushed_at.shape[0]):
         drop_idle_tail(span, g, span.clock[NOW])
         if span.n_pending[g] > 0 and span.clock[NOW] - span.flushed_at[g] >= wait:
             longest = max(longest, flush_group(span, entry, g, span.clock[NOW]))
+            span.limit[g] = span.limit_of_turn[g]
     return int(findings(span, longest))
 
 

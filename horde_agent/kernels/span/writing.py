@@ -27,6 +27,7 @@ from horde_agent.kernels.span.arrays import (
     CHUNK,
     FLUSH,
     IDLE,
+    LANES_OF_A_TURN,
     LEARNS,
     N_PLACES,
     N_ROWS,
@@ -59,6 +60,7 @@ from horde_agent.kernels.vectors import (
 from horde_agent.types import Integers, Reals
 
 _AHEAD = 20  # rows to prefetch
+_SOON = 6  # and where they are only summed
 
 # ---- sums of rows -------------------------------------------------------------------------------
 
@@ -86,6 +88,7 @@ def add_rows(
     first = CHUNK * start + lane - start
     width = span.start[b + 1] - start
     for k in range(n):
+        prefetch(rows, row_at(chosen[min(k + _SOON, n - 1)], first, width, stride), total)
         total = multiply_add(
             load(rows, row_at(chosen[k], first, width, stride), total), sign, total
         )
@@ -337,12 +340,29 @@ def write_lanes(
         write_runs(span, b, lane, table[2 * size :], m, first, stride, span.scale[:0], zero)
 
 
+@inlined_kernel
+def is_of_thread(span: SpanArrays, lane: int, thread: int) -> bool:
+    """Return whether the lanes from `lane` on are a thread's, where threads share a block."""
+    return bool((lane // LANES_OF_A_TURN) % span.n_threads == thread)
+
+
+@inner_kernel
+def write_predictions(span: SpanArrays, first: int, last: int) -> None:
+    """Copy predictions of lanes [first, last) to `predictions`, and those of averaged weights to `averaged`."""
+    for i in range(first, last):
+        if span.demon[i] >= 0:
+            span.predictions[span.demon[i]] = span.prediction[i]
+            span.averaged[span.demon[i]] = span.base_average[i]
+
+
 @inner_kernel
 def average_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
-    """Move lanes' averaged weights toward theta, pending updates included, by their `rates`.
+    """Move a thread's averaged weights toward theta, pending updates included, by their `rates`.
 
     average += rate (theta - average); see `learning/averages.py`. Runs are listed by `list_history`.
     """
+    if not is_of_thread(span, lane, thread):
+        return
     start = span.start[b]
     stride = stride_of(span)
     first = CHUNK * start + lane - start
@@ -358,6 +378,9 @@ def average_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -
     for k in range(0, (span.clock[N_PLACES] + 1) * n, n):
         store(table, k, rate * load(table, k, zero))
     write_runs(span, b, lane, table, span.average, first, stride, span.scale, zero)
+    active = span.active[span.clock[NOW] % span.active.shape[0]]
+    sum_lanes(span, b, lane, (span.average, active, span.base_average), zero)
+    write_predictions(span, lane, lane + n)
 
 
 average_all_lanes = over_block(average_lanes)
@@ -365,11 +388,13 @@ average_all_lanes = over_block(average_lanes)
 
 @inner_kernel
 def sum_trace_lanes(span: SpanArrays, b: int, lane: int, thread: int, zero: Any) -> None:
-    """Compute e.w of some lanes from their tail, and e.S.phi and e.S.e unless S is 1; no update is pending.
+    """Compute e.w of a thread's lanes from their tail, and e.S.phi and e.S.e unless S is 1; no update is pending.
 
     g_t e_{t-1} = sum_k c_k ... c_{t-1} phi_k, times the factors of phi_k: its rows follow from runs
     as in `write_runs`.
     """
+    if not is_of_thread(span, lane, thread):
+        return
     g = span.flush_group[b]
     n = lanes_of(zero)
     table = span.table[thread]
@@ -421,8 +446,10 @@ sum_trace = over_block(sum_trace_lanes)
 
 @inner_kernel
 def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero: Any) -> None:
-    """Write pending updates of some lanes and reset their sums; `how`: the time, and the thread."""
+    """Write pending updates of a thread's lanes and reset their sums; `how`: the time, and the thread."""
     time, thread = how
+    if not is_of_thread(span, lane, thread):
+        return
     table = span.table[thread]
     weights = (span.theta, span.w, span.m)
     tabulate_coefficients(span, b, lane, time, table, zero)
@@ -433,17 +460,16 @@ def flush_lanes(span: SpanArrays, b: int, lane: int, how: tuple[int, int], zero:
     store(span.h_sum, lane, zero)
     store(span.q_sum, lane, zero)
     store(span.w_left, lane, zero + 1.0)
-    span.tail_needed[b] = max(span.tail_needed[b], tail_needed(span, b, lane, time, table, zero))
+    tail = tail_needed(span, b, lane, time, table, zero)
+    span.tail_needed[thread] = max(span.tail_needed[thread], tail)
 
 
 flush_all_lanes = over_block(flush_lanes)
 
 
 @inner_kernel
-def flush_block(span: SpanArrays, b: int, now: int, thread: int) -> None:
-    """Write a block's pending updates up to `now`, and recompute its base, so that rounding does not accumulate."""
-    span.tail_needed[b] = 0
-    flush_all_lanes(span, b, (now, thread))
+def sum_bases_again(span: SpanArrays, b: int, now: int) -> None:
+    """Recompute the bases of a block that was written up to `now`, so that rounding does not accumulate."""
     active = span.active[now % span.active.shape[0]]
     sum_base(span, b, (span.theta, active, span.base))
     if span.has_w:
