@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from array import array
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from horde_agent.learning.rules import config_of, rules_of
 from horde_agent.life.counts import duration
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
-from horde_agent.record import DRIVES, Flag, Row
+from horde_agent.record import Flag, Row
 from horde_agent.saving import State
 from horde_agent.scoring.mspbe import effective_sample_size, has_estimate, updates_until_valid
 from horde_agent.scoring.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
@@ -31,7 +30,6 @@ MOST_WAITING = 36_000  # rows of a follower: an hour at 10 Hz, some 30 MB
 
 _log = logging.getLogger(__name__)
 
-RowObserver = Callable[[StreamLearner, int], None]
 """Called with the student and the step after each row of a record that is learned from."""
 
 
@@ -89,22 +87,6 @@ class Sampler(LifeHooks):
             self._next = step - step % self.every + self.every
             student.catch_up()
             self._numbers.extend(sample(step, student.learning_steps, student.horde))
-
-
-def outside_drives(observer: RowObserver, student: StreamLearner) -> RowObserver:
-    """Return an observer of a record's rows that skips those within a drive, as the observers of a life do.
-
-    The student's phase before the first row is used.
-    """
-    last = student.phase
-
-    def observe(student: StreamLearner, step: int) -> None:
-        nonlocal last
-        if not (student.phase == last and last in DRIVES):
-            observer(student, step)
-        last = student.phase
-
-    return observe
 
 
 def sample(step: int, learning_steps: int, horde: Learner) -> Sample:

@@ -38,10 +38,6 @@ class Unwritten(Exception):
         super().__init__(f"The tables were not written: {reason}.")
 
 
-class Stopped(Exception):
-    """A request to stop ended the learning from recorded rows."""
-
-
 class Source(ABC):
     """What a run learns from. A session opens it, lets it learn to its end, and closes it.
 

@@ -33,7 +33,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import line_reader
 from horde_agent.runs.sources.followed_file import FollowedFile
-from horde_agent.runs.sources.followed_folder import FollowedFolder
+from horde_agent.runs.sources.followed_folder import followed_folder
 from horde_agent.runs.sources.line_reader import LineReader
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import read_frozen
@@ -503,21 +503,34 @@ def test_the_rest_of_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.Mon
     assert (second.data, second.is_cut) == (b"short", False)
 
 
-def test_rows_without_times_follow_a_gap_after_a_silence(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_times", [False, True])
+def test_a_producer_that_is_silent_for_an_hour_and_goes_on_leaves_a_gap(
+    has_times: bool,
+    folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """By their arrival: of 20 rows, the tenth comes after a minute, so 18 transitions are learned."""
-    folder.describe(COLUMNS.replace('time = "t"', ""))
-    lines = [line.encode() + b"\n" for line in csv_lines(rows(20))]
-    pipe = Bursts((0.0, b"".join(lines[:10])), (60.0, b"".join(lines[10:])))
+    """By arrival or by times: of 20 rows, the tenth comes after an hour, so 18 transitions are learned, not 19.
+
+    It is said once.
+    """
+    table = rows(20)
+    table["t"][9:] += 3_600.0
+    if not has_times:
+        folder.describe(COLUMNS.replace('time = "t"', ""))
+    lines = [line.encode() + b"\n" for line in csv_lines(table)]
+    pipe = Bursts((0.0, b"".join(lines[:10])), (3_600.0, b"".join(lines[10:])))
     reader = LineReader(pipe, clock=lambda: pipe.now_s)
     monkeypatch.setattr("horde_agent.runs.sources.streamed_rows.LineReader", lambda _: reader)
 
     assert folder.run(f"{LEARN} --out run") == 0
 
     assert summary_of("run")["learning_steps"] == 18
+    assert summary_of("run")["gaps"] == 1
     (gap,) = np.flatnonzero(read(Path("run/log/life.rec")).rows["flags"][1:] & Flag.GAP)
     assert gap == 8
+    sentence = "standard input gave no row for 3,600 s, so row 10 follows a gap"
+    assert capfd.readouterr().err.count(sentence) == 1
 
 
 def test_rows_that_come_faster_than_they_are_learned_from_wait_and_that_is_said_once(
@@ -1198,7 +1211,7 @@ def test_files_of_a_folder_may_be_removed_once_they_were_read(folder: Folder) ->
     Path("days").mkdir()
     for k in range(3):
         write_parquet(table, 10 * k, 10 * (k + 1), f"days/{k}.parquet")
-    files = FollowedFolder(Path("days"), list(table))
+    files = followed_folder(Path("days"), list(table))
     lines = iter(files)
     times = [float(next(lines).cells["t"][0]) for _ in range(15)]
     Path("days/1.parquet").unlink()

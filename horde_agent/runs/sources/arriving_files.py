@@ -1,12 +1,14 @@
-"""Files that other programs put into a folder, one after another."""
+"""Files that other programs put into a folder, one after another, and the rows in them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from horde_agent.runs.sources.line_reader import Line
 
 POLL_S = 0.2
 PATIENCE_S = 10.0
@@ -82,6 +84,68 @@ class ArrivingFiles:
             self._awaited[file] = version
             return True
         return version.seen_s - first_seen.seen_s < PATIENCE_S
+
+
+PlaceT = TypeVar("PlaceT")
+"""A place between two rows of the files."""
+
+
+class PlacedLine(NamedTuple, Generic[PlaceT]):
+    """A row of a file, or why there is none, with the places before and behind it."""
+
+    line: Line
+    start: PlaceT
+    end: PlaceT
+
+
+class FollowedFiles(Generic[PlaceT]):
+    """The rows of files that arrive, of which a resumed run finds the place again: as `Lines`.
+
+    Args:
+        files: The files.
+        rows: Their rows behind the place.
+        place: Where to begin.
+
+    Attributes:
+        fault, blocked_s: As of `Lines`: a folder has none, and rows wait in its files.
+    """
+
+    def __init__(
+        self, files: ArrivingFiles, rows: Iterable[PlacedLine[PlaceT]], place: PlaceT
+    ) -> None:
+        self._files = files
+        self._rows = rows
+        self._start = place
+        self._end = place
+        self.fault: OSError | None = None
+        self.blocked_s = 0.0
+
+    @property
+    def has_waited(self) -> bool:
+        """Whether all rows that were there had been read once."""
+        return self._files.has_waited
+
+    def stop(self) -> None:
+        """End the rows; safe in a signal handler."""
+        self._files.stop()
+
+    def close(self) -> None:
+        """Do nothing: files are open only while they are read."""
+
+    def place(self, *, is_behind: bool) -> PlaceT:
+        """Return the place before the newest row, or behind it."""
+        if is_behind:
+            return self._end
+        return self._start
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each row, until `stop`; once."""
+        for row in self._rows:
+            self._start = row.start
+            self._end = row.end
+            yield row.line
+            if self._files.is_stopped:
+                return
 
 
 class _Version(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from horde_agent.formats.bag_files import Bag, Message, bags_in, open_bag, order_of_bag
 from horde_agent.formats.bags import BagTable
 from horde_agent.refusals import BadInput
-from horde_agent.runs.sources.arriving_files import ArrivingFiles
+from horde_agent.runs.sources.arriving_files import ArrivingFiles, FollowedFiles, PlacedLine
 from horde_agent.runs.sources.line_reader import Line
 
 
@@ -28,8 +28,10 @@ class BagPlace(NamedTuple):
     digest: str = ""
 
 
-class FollowedBags:
-    """Reads the messages of bags in the order of their names, and yields each row when it is complete.
+def followed_bags(
+    path: Path, table: BagTable, place: BagPlace | None = None
+) -> FollowedFiles[BagPlace]:
+    """Return the rows of bags in the order of their names, each when it is complete.
 
     A row depends on messages of earlier bags: values hold for a while. So a resumed run reads all bags
     again, and passes over the rows that were yielded. A row is complete when a message came that is
@@ -43,62 +45,49 @@ class FollowedBags:
         table: The bags that are there, which describe the messages.
         place: Where to begin; before the first row when None.
 
-    Attributes:
-        fault, blocked_s: As of `Lines`: a folder has none, and rows wait in its files.
-
     Raises:
         BadInput: If bags before the place have changed or are gone.
     """
+    place = place or BagPlace()
+    files = ArrivingFiles(path, bags_in, order_of_bag)
+    if place.digest != _digest(files.listed()[: place.n_bags]):
+        raise BadInput(
+            f"the {place.n_bags} bags of {path} that were read have changed or are gone, and rows depend on them: put "
+            "them back, or start a new run"
+        )
+    return FollowedFiles(files, _Rows(files, table, place), place)
 
-    def __init__(self, path: Path, table: BagTable, place: BagPlace | None = None) -> None:
-        self._files = ArrivingFiles(path, bags_in, order_of_bag)
+
+class _Rows:
+    """Reads the rows behind a place; arguments as of `followed_bags`."""
+
+    def __init__(self, files: ArrivingFiles, table: BagTable, place: BagPlace) -> None:
+        self._files = files
         self._table = table
-        self._n_passed = 0
+        self._place = place
         self._opened = BagPlace()  # its number of rows is not counted
         self._faults: list[Line] = []
-        self._start = self._end = place or BagPlace()
-        self.fault: OSError | None = None
-        self.blocked_s = 0.0
-        first_bags = self._files.listed()[: self._end.n_bags]
-        if self._end.digest != _digest(first_bags):
-            raise BadInput(
-                f"the {self._end.n_bags} bags of {path} that were read have changed or are gone, and rows depend on "
-                "them: put them back, or start a new run"
-            )
 
-    @property
-    def has_waited(self) -> bool:
-        """Whether all rows that were there had been read once."""
-        return self._files.has_waited
-
-    def stop(self) -> None:
-        """End the rows; safe in a signal handler."""
-        self._files.stop()
-
-    def close(self) -> None:
-        """Do nothing: files are closed when they were read."""
-
-    def place(self, *, is_behind: bool) -> BagPlace:
-        """Return the place before the newest row, or behind it."""
-        if is_behind:
-            return self._end
-        return self._start
-
-    def __iter__(self) -> Iterator[Line]:
-        """Yield each row behind the place, until `stop`; once."""
+    def __iter__(self) -> Iterator[PlacedLine[BagPlace]]:
+        """Yield each row, until a stop; once."""
+        place = self._place
+        start = place
         n_rows = 0
         for cells in self._table.rows_of(self._messages()):
             if self._files.is_stopped:
                 return
             n_rows += 1
-            if n_rows <= self._end.n_rows:
+            if n_rows <= place.n_rows:
                 self._faults.clear()
                 continue
-            yield from self._faults
+            for fault in self._faults:
+                yield PlacedLine(fault, start, place)
             self._faults.clear()
-            self._start = self._end
-            self._end = self._opened._replace(n_rows=n_rows)
-            yield Line(f"{self._files.path}, row {n_rows}".encode(), cells=cells)
+            start = place
+            place = self._opened._replace(n_rows=n_rows)
+            yield PlacedLine(
+                Line(f"{self._files.path}, row {n_rows}".encode(), cells=cells), start, place
+            )
 
     def _messages(self) -> Iterator[Message]:
         """Yield the messages of each bag, until `stop`."""

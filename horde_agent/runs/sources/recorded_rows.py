@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
-from horde_agent.life.learner import StreamLearner, rows_of
-from horde_agent.life.observers import Progress, RowObserver, outside_drives
-from horde_agent.life.stream import LearnedStream
+from horde_agent.life.learner import rows_of
+from horde_agent.life.observers import Progress
 from horde_agent.record import Flag, OnFault, Phase, Row, Stream, log_fault, read_in_parts
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
-from horde_agent.runs.session import Session, Source, Stopped
+from horde_agent.runs.session import Session
+from horde_agent.runs.sources.row_source import RowSource
 from horde_agent.runs.sources.scorers import scorer_of
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import Extent, RunFolder
@@ -32,9 +31,7 @@ from horde_agent.runs.storage.resume import NEW, TESTS, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
-
-_STEPS = (Phase.BEHAVE, Phase.EXCURSION)
+from horde_agent.runs.storage.tables import SessionOutcome
 
 
 class Recording:
@@ -87,7 +84,7 @@ class Recording:
             self.on_fault(fault)
 
 
-class RecordedRows(Source):
+class RecordedRows(RowSource):
     """Rows of a recording, from the first one or from a snapshot on: of a run, a data set or a log.
 
     Args:
@@ -132,8 +129,7 @@ class RecordedRows(Source):
         is_tested = self._scorer.is_tested
         if any(TESTS in change for change in resumed.changes):
             is_tested = False  # until that change
-        self.learner = RowLearner(run, is_tested=is_tested)
-        super().__init__(run, self.learner.student, total)
+        super().__init__(run, RowLearner(run, is_tested=is_tested), total)
         excursions = excursions or run.folder.excursions
         if resumed.number:
             self.learner.resume(resumed, excursions)
@@ -152,36 +148,29 @@ class RecordedRows(Source):
     def learn(self, progress: Progress) -> None:
         """Learn from each row, until the end or a request to stop; take snapshots between two rows."""
         session = self.session
-        learner = self.learner
-        run = self.run
         writer = self._snapshot_writer
+        self._progress = progress
         self._rows.on_fault = lambda fault: session.say(f"{fault}.")
-        sample = outside_drives(learner.sampler.update, self.student)
-
-        def observe(student: StreamLearner, step: int) -> None:
-            learner.counts.steps = step
-            self._n_rows += 1
-            sample(student, step)
-            if progress.is_due(run.horde):
-                progress.show(step, run.horde, student.errors)
-            if writer is not None:
-                writer.n_rows = self._n_rows
-                writer.take_if_due(learner)
-            self._scorer.after_row(self._n_rows)
-            if session.stopped_by is not None:
-                raise Stopped
-
+        # The snapshot of a data set is one between two rows; that of a robot has received the next
+        # row, and counted it
+        counts_first = self.run.config.backend in RECORDED
+        robots = set[int]()
         if writer is not None:
-            run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
+            self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
             writer.start()
         try:
-            with suppress(Stopped):
-                # The snapshot of a data set is one between two rows; that of a robot has received
-                # the next row.
-                is_first_counted = run.config.backend not in RECORDED
-                replay_rows(learner, self._parts(), observe, is_first_counted=is_first_counted)
+            for row in rows_of(self._parts()):
+                self.take_row(row, is_counted=counts_first or row.robot in robots)
+                robots.add(row.robot)
+                self._n_rows += 1
+                if writer is not None:
+                    writer.n_rows = self._n_rows
+                    writer.take_if_due(self.learner)
+                self._scorer.after_row(self._n_rows)
+                if session.stopped_by is not None:
+                    break
             if writer is not None and not self._has_last:
-                writer.take_last(learner)
+                writer.take_last(self.learner)
         finally:
             self.abandon()
 
@@ -244,16 +233,10 @@ class RecordedRows(Source):
         elif fault is not None:
             raise fault
         steps = self._scorer.steps(reached)
-        outcome = SessionOutcome(
+        outcome = self.outcome(
             steps=steps,
             end=self.session.end_of_rows(steps),
-            robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
-            details={
-                "n_not_applied": self.learner.counts.n_not_applied,
-                "missing": [one._asdict() for one in self.student.missing_readings()],
-                "notes": notes,
-            },
-            samples=self.learner.sampler.samples,
+            details={"n_not_applied": self.learner.counts.n_not_applied, "notes": notes},
             lived_before_s=lived_before_s,
             has_tests=self._has_tests,
         )
@@ -263,42 +246,6 @@ class RecordedRows(Source):
             reached=reached,
             learning_steps=self.student.learning_steps,
         )
-
-
-def replay_rows(
-    learner: LearnedStream,
-    since: Iterable[Stream],
-    observer: RowObserver,
-    *,
-    is_first_counted: bool = True,
-) -> int | None:
-    """Learn from the rows since the snapshot of a learner; return the step after the last row, None without one.
-
-    Gaps and actions that were not applied are counted in the learner, which has counted those of
-    each robot's first row.
-    """
-    student = learner.student
-    reached: int | None = None
-    robots = set[int]()
-    for row in rows_of(since):
-        take_counted(learner, row, is_counted=row.robot in robots or not is_first_counted)
-        observer(student, row.step)
-        robots.add(row.robot)
-        reached = row.step + int(Phase(row.phase) in _STEPS)
-    return reached
-
-
-def take_counted(learner: LearnedStream, row: Row, *, is_counted: bool = True) -> None:
-    """Learn from a row, and count whether it is a gap or its action was not applied, unless not `is_counted`."""
-    student = learner.student
-    counts = learner.counts
-    student.select_robot(row.robot)
-    follows_step = student.phase in _STEPS
-    student.take_row(row)
-    if is_counted:
-        is_resumed = bool(row.flags & Flag.RESUMED)
-        counts.gaps += is_resumed or (follows_step and bool(row.flags & Flag.GAP))
-        counts.n_not_applied += follows_step and bool(row.flags & Flag.NOT_APPLIED)
 
 
 def replay_session(

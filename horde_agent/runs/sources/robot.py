@@ -14,7 +14,7 @@ from horde_agent.horde import Horde
 from horde_agent.life.behaviours import behaviour_of
 from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
-from horde_agent.life.observers import Progress, outside_drives
+from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
 from horde_agent.policies import Greedy
 from horde_agent.questions import MODEL_FAMILY
@@ -23,7 +23,7 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
-from horde_agent.runs.sources.recorded_rows import replay_rows
+from horde_agent.runs.sources.row_source import replay_rows
 from horde_agent.runs.storage.events import Alarms, ClockEvents, Events
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.one_place import began_event
@@ -227,8 +227,7 @@ class RobotSource(Source):
             life.student.position.is_observed = False
             rows_since.rows["flags"][:1] |= np.uint8(Flag.GAP)
         if not is_redone:
-            observer = outside_drives(self.sampler.update, life.student)
-            position = replay_rows(life, [rows_since], observer)
+            position = replay_rows(life, [rows_since], self.sampler)
             if position is not None:
                 life.set_position(position, float(np.fmax.reduce(rows_since.rows["t"])))
             if state or len(rows_since):

@@ -29,18 +29,19 @@ from horde_agent.formats.tables import Position, RowBefore, Table
 from horde_agent.life.counts import Durations
 from horde_agent.life.learner import rows_of
 from horde_agent.life.observers import Progress
-from horde_agent.record import Phase, Recorder, Row, Stream, header_of
+from horde_agent.record import Flag, Phase, Recorder, Row, Stream, header_of
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
-from horde_agent.runs.session import Session, Source
+from horde_agent.runs.session import Session
+from horde_agent.runs.sources.arriving_files import FollowedFiles
 from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
-from horde_agent.runs.sources.followed_bags import BagPlace, FollowedBags
+from horde_agent.runs.sources.followed_bags import BagPlace, followed_bags
 from horde_agent.runs.sources.followed_file import FollowedFile, Place
-from horde_agent.runs.sources.followed_folder import FolderPlace, FollowedFolder
+from horde_agent.runs.sources.followed_folder import FolderPlace, followed_folder
 from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Lines, Pipe
 from horde_agent.runs.sources.predictions import PredictionWriter
-from horde_agent.runs.sources.recorded_rows import take_counted
+from horde_agent.runs.sources.row_source import RowSource
 from horde_agent.runs.storage.event_log import STREAMED
 from horde_agent.runs.storage.events import ClockEvents, Clocks
 from horde_agent.runs.storage.folder import RunFolder
@@ -58,7 +59,7 @@ from horde_agent.runs.storage.run import (
     open_run,
 )
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
-from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
+from horde_agent.runs.storage.tables import SessionOutcome
 
 MOST_UNREADABLE = 1_000
 """Unreadable rows in a row after which a run ends."""
@@ -74,7 +75,7 @@ class UnreadableRows(Exception):
     """So many rows in a row could not be read that the stream is not what its columns say."""
 
 
-class StreamedRows(Source):
+class StreamedRows(RowSource):
     """Rows of a stream, as they arrive.
 
     Args:
@@ -104,13 +105,11 @@ class StreamedRows(Source):
     ) -> None:
         self.rows = ArrivingRows(table)
         is_tested = is_streamed(vars(run.config)) or has_actions(table.header)
-        self.learner = RowLearner(run, is_tested=is_tested)
-        super().__init__(run, self.learner.student, run.config.steps)
+        super().__init__(run, RowLearner(run, is_tested=is_tested), run.config.steps)
         self.cycle_s = Durations()
         self._where = table.where
         self._table = table
         self._clocks = clocks or Clocks()
-        self._progress: Progress | None = None
         self._is_ended = False
         self.n_rows = 0
         self.n_unreadable = 0
@@ -162,7 +161,7 @@ class StreamedRows(Source):
             later_rows = later_rows[: len(later_rows) - n_ends]
         newest: Row | None = None
         for row in rows_of([later_rows]):
-            self._take(row)
+            self.take_row(row)
             newest = row
         n_rows = resumed.n_rows + len(later_rows)
         self.n_rows = n_rows
@@ -247,20 +246,10 @@ class StreamedRows(Source):
         """Record a row, and set its action, unless it is the last one of an episode or of the stream."""
         row = completed(row, is_last=is_last)
         self.recorder.write(row)
-        self._take(row)
+        self.take_row(row)
         self._clock_events.compare(row.step)
         if not self._is_ended:
             self._snapshot_writer.take_if_due(self.learner)
-
-    def _take(self, row: Row) -> None:
-        """Learn from a recorded row."""
-        learner = self.learner
-        take_counted(learner, row)
-        learner.counts.steps = row.step
-        learner.sampler.update(self.student, row.step)
-        progress = self._progress
-        if progress is not None and progress.is_due(self.run.horde):
-            progress.show(row.step, self.run.horde, self.student.errors)
 
     def report_unreadable(self, error: BadInput, text: str) -> None:
         """Count a row that could not be read, and say so, at most once a minute.
@@ -333,17 +322,11 @@ class StreamedRows(Source):
             reason = ExitReason.of_fault(fault)
         event = {"step": steps, "event": "ended", "row": self.recorder.n_rows}
         self.run.folder.events.append({**event, "why": reason.why, "cause": reason.cause.code})
-        return SessionOutcome(
+        return self.outcome(
             steps=steps,
             end=reason,
-            robot=NOT_RECORDED | {"gaps": self.learner.counts.gaps},
-            details={
-                "n_unreadable": self.n_unreadable,
-                "missing": [one._asdict() for one in self.student.missing_readings()],
-                "notes": self._notes(),
-            },
+            details={"n_unreadable": self.n_unreadable, "notes": self._notes()},
             fault=fault,
-            samples=self.learner.sampler.samples,
             cycle_s=self.cycle_s,
             lived_before_s=self._snapshot_writer.lived_before_s,
         )
@@ -437,6 +420,8 @@ class LineRows(StreamedRows):
         except BadInput as error:
             self._leave_out(error, line)
             return
+        if row is not None and row.flags & Flag.GAP:
+            self._report_silence()
         self._silent_s = 0.0
         if self._predictions is not None and not self.recorder.is_redoing:
             if row is None:
@@ -454,6 +439,13 @@ class LineRows(StreamedRows):
         if line.is_cut:
             raise BadInput(f"{self._where} has a line of more than {MOST_BYTES:,} bytes")
         return self._parser.chunk(line.data)
+
+    def _report_silence(self) -> None:
+        """Say for how long no row came before the newest one, which follows a gap."""
+        if self._longest_silence_s < self._silent_s < math.inf and self.n_rows > 1:
+            self._report(
+                f"{self._where} gave no row for {self._silent_s:,.0f} s, so row {self.rows.n_read:,} follows a gap"
+            )
 
     def _leave_out(self, error: BadInput, line: Line) -> None:
         if self._predictions is not None:
@@ -485,7 +477,7 @@ class FollowedRows(LineRows):
         self,
         run: Run,
         table: Table,
-        lines: FollowedFile | FollowedFolder | FollowedBags,
+        lines: FollowedFile | FollowedFiles[Any],
         resumed: Resumption = NEW,
     ) -> None:
         self._files = lines
@@ -658,13 +650,13 @@ def _refuse_still(path: Path) -> None:
 
 def _followed(
     path: Path, table: Table, place: dict[str, Any] | None
-) -> FollowedFile | FollowedFolder | FollowedBags:
+) -> FollowedFile | FollowedFiles[Any]:
     """Return the file or the folder of a path, from a place on; raise BadInput if it cannot be followed."""
     place = place or {}
     if isinstance(table, BagTable):
-        return FollowedBags(path, table, BagPlace(**place))
+        return followed_bags(path, table, BagPlace(**place))
     if path.is_dir():
-        return FollowedFolder(path, table.columns.names, FolderPlace(**place))
+        return followed_folder(path, table.columns.names, FolderPlace(**place))
     file_place: Place | None = None
     if place:
         file_place = Place(**place)
