@@ -305,7 +305,7 @@ def do_task(span: SpanArrays, thread: int, task: int) -> int:
     written at a time.
     """
     if task >= BASES:
-        g = task - BASES
+        g = int(task - BASES)
         for b in range(span.first_block[g] + thread, span.first_block[g + 1], span.n_threads):
             sum_bases_again(span, b, span.clock[FLUSHED])
     elif task == BEGIN:
