@@ -117,9 +117,9 @@ def learned_by_turns(engine: SpanEngine, first: int, last: int) -> list[int]:
         cumulants = rng.random(engine.n_demons)
         gamma = np.array([0.8])
         signals = Signals(np.ones(1), gamma, gamma, cumulants, np.zeros(engine.n_demons))
-        before = engine.arrays.flushed_at.copy()
+        flushed_at = engine.arrays.flushed_at.copy()
         engine.learn(tiles, signals)
-        n_flushed.append(int((engine.arrays.flushed_at != before).sum()))
+        n_flushed.append(int((engine.arrays.flushed_at != flushed_at).sum()))
     return n_flushed
 
 
@@ -149,19 +149,19 @@ def test_a_state_in_which_a_policy_was_one_flush_group_is_restored(
     """Of a snapshot of an earlier version: the weights are its bits, and learning goes on but for rounding."""
     with monkeypatch.context() as patch:
         patch.setattr(span_storage, "LANES_OF_A_GROUP", 4_096)
-        before = engine_of_many()
-    assert before.layout.phase.size == 1
-    learned_by_turns(before, 0, 100)
+        one_group = engine_of_many()
+    assert one_group.layout.phase.size == 1
+    learned_by_turns(one_group, 0, 100)
     engine = engine_of_many()
-    engine.restore(before.state())
-    np.testing.assert_array_equal(engine.rows("theta")[0], before.rows("theta")[0])
+    engine.restore(one_group.state())
+    np.testing.assert_array_equal(engine.rows("theta")[0], one_group.rows("theta")[0])
     n_flushed = learned_by_turns(engine, 100, 300)
     assert max(n_flushed[10:]) == 1
-    learned_by_turns(before, 100, 300)
+    learned_by_turns(one_group, 100, 300)
     np.testing.assert_allclose(
-        engine.rows("theta")[0], before.rows("theta")[0], rtol=1e-9, atol=1e-12
+        engine.rows("theta")[0], one_group.rows("theta")[0], rtol=1e-9, atol=1e-12
     )
-    np.testing.assert_allclose(engine.latest, before.latest, rtol=1e-9)
+    np.testing.assert_allclose(engine.latest, one_group.latest, rtol=1e-9)
 
 
 def test_rows_begin_with_a_cache_line() -> None:
