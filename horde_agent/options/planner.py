@@ -22,7 +22,7 @@ from horde_agent.learner import Learner
 from horde_agent.options.option import Option
 from horde_agent.refusals import number_in, whole_number
 from horde_agent.saving import State, attributes, put_back
-from horde_agent.types import Floats, Integers, Reals, Tiles
+from horde_agent.types import Floats, Integers, Reals, RNGLike, Tiles, generator
 
 REWARD = "reward"
 
@@ -193,7 +193,7 @@ class Planner:
         self.weights[tiles] += self.step_size * (target - self.value(tiles)) / tiles.size
         return target
 
-    def plan(self, rng: np.random.Generator, n_look_ahead: int) -> None:
+    def plan(self, rng: RNGLike, n_look_ahead: int) -> None:
         """Back up remembered states, drawn from `rng`, with at most this number of look-aheads.
 
         Raises:
@@ -204,7 +204,7 @@ class Planner:
         n_known = min(self._n_states, self.n_remembered)
         if not n_known:
             raise RuntimeError("no state to plan from: call remember(tiles) first")
-        for state in rng.integers(n_known, size=n_look_ahead // self.n_options):
+        for state in generator(rng).integers(n_known, size=n_look_ahead // self.n_options):
             self.look_ahead(self._states[state])
 
     def state(self) -> State:

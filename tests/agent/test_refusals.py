@@ -32,6 +32,7 @@ from horde_agent.learning.gibbs import GibbsTable
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import DockingConfig, ExcursionConfig
 from horde_agent.life.learner import StreamLearner
+from horde_agent.options.planner import OptionModel, Planner
 from horde_agent.problems.classics import collision
 from horde_agent.problems.conditioning import Patterning, TraceConditioning
 from horde_agent.problems.markov import SmallMDP
@@ -233,6 +234,16 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert ConstantAction(np.int64(1), np.uint8(3)) == ConstantAction(1, 3)  # type: ignore[arg-type]
 
 
+def plan(rng: Any) -> Any:
+    """Return the weights of a plan over 4 remembered states, each of which leads to the next one."""
+    model = OptionModel("on", np.arange(4.0), 0.9 * np.eye(4, k=1), np.arange(4))
+    planner = Planner([model], step_size=0.5)
+    for state in range(4):
+        planner.remember(np.array([state]))
+    planner.plan(rng, 9)
+    return planner.weights
+
+
 @pytest.mark.parametrize(
     "draw",
     [
@@ -241,8 +252,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
         lambda rng: collision(rng).features,
         lambda rng: TraceConditioning().stream(rng, 100),
         lambda rng: life(rng).robots[0].rng.random(3),
+        plan,
     ],
-    ids=["gibbs", "policies", "collision", "conditioning", "life"],
+    ids=["gibbs", "policies", "collision", "conditioning", "life", "plan"],
 )
 def test_a_seed_is_the_generator_made_of_it(draw: Callable[[Any], Any]) -> None:
     """As `numpy.random.default_rng` makes it; a generator is used as it is, not copied."""
