@@ -9,7 +9,7 @@ On the same rows other detectors look for the same faults, each with the limit t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -22,6 +22,7 @@ from examples.reproduce.figures import COLOURS, Picture, new_canvas, style_axes
 from examples.reproduce.lives import new_horde
 from examples.reproduce.runner import Job
 from examples.reproduce.stats import join
+from examples.reproduce.water_loop import faulty_loop
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import ExcursionConfig
@@ -38,7 +39,7 @@ RATE = "1/week"
 WEEK_S = 604_800.0
 IN_TIME_S = 60.0  # of learning, in which the affected sensor and all actions are in use
 LATE_S = 120.0
-PERIOD_S = 0.1
+SLOW_PERIOD_S = 1.0
 
 MOTORS = ("motor_voltage", "motor_velocity", "motor_current", "motor_temperature")
 MOTION = (*MOTORS, "rotational_velocity", "acceleration", "last_request")
@@ -102,12 +103,35 @@ class Robot(NamedTuple):
     trials: tuple[Trial, ...]
 
 
+def faulty_robot(robot: Robot, faults: Sequence[Fault], seed: int) -> gymnasium.Env[Any, Any]:
+    """Return a simulated robot, or the water loop, with faults."""
+    if robot.name == LOOP:
+        return faulty_loop(faults, seed)
+    return FaultyRobot(
+        make_body("simulator", robot=robot.name, physics=robot.physics), faults, seed
+    )
+
+
+LOOP = "water loop"
+LOOP_TRIALS = (
+    Trial(Fault("outlet closed", "", 0.85), ("flow", "pressure", "current", "vibration")),
+    Trial(Fault("rotor imbalance", "", 1.4), ("vibration",)),
+    Trial(Fault("worn pump", "", 0.8), ("flow", "pressure", "current")),
+    Trial(Fault("cavitation", "", 30.0), ("flow", "pressure")),
+    Trial(Fault("bearing friction", "", 1.15), ("current", "temperature")),
+    Trial(Fault("stuck", "flow", 0.6), ("flow",)),
+    Trial(Fault("biased", "pressure", 0.08), ("pressure",)),
+    Trial(Fault("noisy", "current", 0.15), ("current",)),
+    Trial(Fault("drifting", "temperature_water", 0.05), ("temperature",)),
+    Trial(Fault("dead", "vibration_pipe"), ("vibration",)),
+)
 PLANAR = Robot("Critterbot, planar", "critterbot", "planar", TRIALS)
 OTHER_ROBOTS = (
     Robot("Critterbot, PyBullet", "critterbot", "bullet", TRIALS),
     Robot("Create 2", "create2", None, CREATE2_TRIALS),
+    Robot("Water loop", LOOP, None, LOOP_TRIALS),
 )
-"""Robots that live with the first seed alone; no claim is judged on them."""
+"""Robots, and a plant, that live with the first seed alone; no claim is judged on them."""
 
 
 class SurpriseSize(NamedTuple):
@@ -127,6 +151,7 @@ class SurpriseSize(NamedTuple):
     robots: tuple[Robot, ...] = ()
 
 
+LOOP_SIZE = SurpriseSize(12_000, 600, 1, 0.0)  # steps of a second
 SIZES = {
     "paper": SurpriseSize(60_000, 6_000, 1, 0.02, OTHER_ROBOTS),
     "quick": SurpriseSize(9_000, 700, 10, 0.0),
@@ -156,12 +181,14 @@ class WatchedLife(NamedTuple):
 class LearningRows(LifeHooks):
     """Remembers the rows that were learned from, the values of each block, and the learning steps at each alarm."""
 
-    def __init__(self, surprise: Surprise) -> None:
+    def __init__(self, surprise: Surprise, period_s: float) -> None:
         self.alarms: list[tuple[SurpriseEvent, int]] = []
+        self.block_steps = block_steps(period_s)
         self.readings: list[Floats] = []
         self.actions: list[int] = []
         self.steps: list[int] = []
         self.values: list[Floats] = []
+        self.evidence: list[float] = []
         self._surprise = surprise
         self._n_seen = len(surprise.events)
         self._n_blocks = surprise.detector.n
@@ -175,13 +202,16 @@ class LearningRows(LifeHooks):
             self.actions.append(event.row.action)
             self.steps.append(event.row.step)
         self._n_learned = n_learned
-        if self._surprise.detector.n > self._n_blocks:
-            self.values.append(self._surprise.values.copy())
-            self._n_blocks = self._surprise.detector.n
+        evidence = self._surprise.detector.total
         for newest in self._surprise.events[self._n_seen :]:
             if newest.name == "surprise":
                 self.alarms.append((newest, n_learned))
+                evidence = newest.evidence  # which began again at 0
         self._n_seen = len(self._surprise.events)
+        if self._surprise.detector.n > self._n_blocks:
+            self.values.append(self._surprise.values.copy())
+            self.evidence.append(evidence)
+            self._n_blocks = self._surprise.detector.n
 
     def returns(self, gamma: float) -> tuple[Floats, Integers]:
         """Return those of each channel after each row whose next rows are there, (n, n_channels), and its action."""
@@ -197,8 +227,7 @@ class LearningRows(LifeHooks):
     def block_means(self) -> Floats:
         """Return the mean readings of each block, shape (n_blocks, n_channels)."""
         n = len(self.values)
-        length = block_steps(PERIOD_S)
-        readings = np.array(self.readings)[-n * length :]
+        readings = np.array(self.readings)[-n * self.block_steps :]
         return np.asarray(
             readings[: len(readings) // n * n].reshape(n, -1, readings.shape[1]).mean(axis=1)
         )
@@ -223,6 +252,9 @@ def change_of_returns(before: LearningRows, after: LearningRows) -> Floats:
         deviation = returns.std(axis=0) + 1e-9
         largest = np.maximum(largest, np.mean(distances, axis=0) / deviation)
     return largest
+
+
+SAME_LIMIT = "the evidence of --surprise, with such a limit"
 
 
 class OtherDetector(NamedTuple):
@@ -261,16 +293,20 @@ def limits_of_others(before: LearningRows, quiet: LearningRows) -> dict[str, flo
     for other in other_detectors():
         rows = np.concatenate([_rows_for(other, before), _rows_for(other, quiet)])
         limits[other.name] = detectors.limit_of(other.statistic(rows, n_known), n_known)
+    evidence = np.array([*before.evidence, *quiet.evidence])
+    limits[SAME_LIMIT] = detectors.limit_of(evidence, n_known)
     return limits
 
 
 def delays_of_others(
-    before: LearningRows, after: LearningRows, limits: dict[str, float]
+    before: LearningRows, after: LearningRows, limits: dict[str, float], period_s: float
 ) -> dict[str, float]:
     """Return the delay of each other detector in seconds of learning, by its name."""
     n_before = len(before.values)
-    block_s = block_steps(PERIOD_S) * PERIOD_S
-    delays = {}
+    block_s = after.block_steps * period_s
+    delays = {
+        SAME_LIMIT: block_s * detectors.first_above(np.array(after.evidence), limits[SAME_LIMIT])
+    }
     for other in other_detectors():
         rows = np.concatenate([_rows_for(other, before), _rows_for(other, after)])
         statistic = other.statistic(rows, n_before // 2)[n_before:]
@@ -282,10 +318,12 @@ def new_life(
     seed: int, size: SurpriseSize, robot: Robot, faults: tuple[Fault, ...] = (), state: Any = None
 ) -> tuple[Life, Surprise, LearningRows]:
     """Return a life of a robot that is watched, from a state or from its start."""
-    body = make_body("simulator", robot=robot.name, physics=robot.physics)
-    env: gymnasium.Env[Any, Any] = FaultyRobot(body, faults, seed)
+    env = faulty_robot(robot, faults, seed)
     interface = Interface.of(env).with_chosen_layout()
-    horde = new_horde(interface, excursions(interface)[:: size.stride], mode="deferred")
+    mode = "deferred"
+    if interface.period_s >= SLOW_PERIOD_S:
+        mode = "eager"  # blocks end with a batch of deferred steps: 64 of them would be a minute
+    horde = new_horde(interface, excursions(interface)[:: size.stride], mode=mode)
     life = Life(
         env,
         horde,
@@ -297,7 +335,7 @@ def new_life(
     surprise = life.student.watch(RATE, seed)
     if state is not None:
         life.restore(dict(state))
-    rows = LearningRows(surprise)
+    rows = LearningRows(surprise, interface.period_s)
     life.observers.append(rows)
     return life, surprise, rows
 
@@ -332,7 +370,7 @@ def live(seed: int, size: SurpriseSize, robot: Robot) -> WatchedLife:
             if trial.is_measured(channel, group)
         ]
         outcome = _found(later_rows, trial, n_learned, size.before, groups, period_s, surprise)
-        delays = delays_of_others(earlier_rows, later_rows, limits)
+        delays = delays_of_others(earlier_rows, later_rows, limits, period_s)
         results.append(outcome._replace(change=max(measured), others_s=delays))
     return WatchedLife(results, false_alarms, quiet_s)
 
@@ -385,7 +423,10 @@ def run(context: ExperimentContext) -> tuple[SurpriseResults, dict[str, object]]
     for seed in seeds:
         jobs[seed] = Job(f"life {seed}", live, (seed, size, PLANAR))
     for robot in size.robots:
-        jobs[robot.title] = Job(robot.title, live, (seeds[0], size, robot))
+        size_of_robot = size
+        if robot.name == LOOP:
+            size_of_robot = LOOP_SIZE
+        jobs[robot.title] = Job(robot.title, live, (seeds[0], size_of_robot, robot))
     lives = context.in_parallel(jobs)
     lives_of_others = {robot.title: lives[robot.title] for robot in size.robots}
     questions = "795"
@@ -465,6 +506,9 @@ def _all_false(data: SurpriseResults) -> list[str]:
     return [sentence for life in data.lives for sentence in life.false_alarms]
 
 
+LIMITS = (
+    "The limits of the others are those that they did not exceed in the same life without a fault."
+)
 REMARKS = (
     "Delays are seconds of learning: the robot learns nothing in test excursions and drives, and these take most of "
     "its time.",
@@ -497,6 +541,8 @@ def tables(data: SurpriseResults) -> list[Table]:
         life = data.others[robot.title]
         note = f"False alarms without a fault: {'; '.join(life.false_alarms) or 'none'}."
         tables_of_others.append(Table.of(robot.title, _rows_of(robot, [life]), note))
+        title = f"{robot.title}: detectors"
+        tables_of_others.append(Table.of(title, _detector_rows([life]), LIMITS))
     return [
         Table.of(
             "Faults",
@@ -505,8 +551,8 @@ def tables(data: SurpriseResults) -> list[Table]:
         ),
         Table.of(
             "Detectors",
-            _detector_rows(data),
-            "The limits of the others are those that they did not exceed in the same life without a fault.",
+            _detector_rows(data.lives),
+            LIMITS,
         ),
         *tables_of_others,
     ]
@@ -533,11 +579,11 @@ def _rows_of(robot: Robot, lives: list[WatchedLife]) -> list[dict[str, object]]:
     return rows
 
 
-def _detector_rows(data: SurpriseResults) -> list[dict[str, object]]:
+def _detector_rows(lives: list[WatchedLife]) -> list[dict[str, object]]:
     """Return how many faults each detector found, and how soon."""
-    delays = {f"--surprise {RATE}": [[one.delay_s for one in life.found] for life in data.lives]}
-    for name in data.lives[0].found[0].others_s:
-        delays[name] = [[one.others_s[name] for one in life.found] for life in data.lives]
+    delays = {f"--surprise {RATE}": [[one.delay_s for one in life.found] for life in lives]}
+    for name in lives[0].found[0].others_s:
+        delays[name] = [[one.others_s[name] for one in life.found] for life in lives]
     rows: list[dict[str, object]] = []
     for name, of_lives in delays.items():
         array = np.array(of_lives)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from examples.reproduce.surprise import OTHER_ROBOTS, PLANAR, Robot
+from examples.reproduce.surprise import OTHER_ROBOTS, PLANAR, Robot, faulty_robot
 from horde_agent.interface import Interface
-from horde_agent.life.bodies import make_body
-from horde_env.sim.faults import FaultyRobot
 
 
 @pytest.mark.parametrize("robot", [PLANAR, *OTHER_ROBOTS], ids=lambda robot: robot.title)
 def test_each_trial_fits_the_robot(robot: Robot) -> None:
     if robot.physics == "bullet":
         pytest.importorskip("pybullet")
-    body = make_body("simulator", robot=robot.name, physics=robot.physics)
-    FaultyRobot(body, [trial.fault for trial in robot.trials])  # refuses what it cannot have
+    body = faulty_robot(robot, [trial.fault for trial in robot.trials], seed=0)  # or is refused
     channels = Interface.of(body).channels
     groups = {channel.group for channel in channels}
     n_trials = len(robot.trials)

@@ -39,7 +39,9 @@ from horde_agent.scoring.e_detector import (
 )
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.surprise import ALL, Surprise, block_steps
+from tests.agent.commands import QUESTIONS
 from tests.agent.conftest import PICTURES
+from tests.agent.kills import differences, lived_with_kills
 from tests.oracles import e_detector as slow
 
 FIRST_TEST = HOLD + BURN_IN
@@ -482,3 +484,30 @@ def test_fewer_rows_than_a_first_test_needs_are_refused_with_their_number(tmp_pa
     with pytest.raises(BadInput, match=r"needs 904 steps .* are 599: 305 more are needed"):
         learn_rows(tmp_path / "run", n_rows=600)
     assert not (tmp_path / "run").exists()
+
+
+def surprises_of(run: Path) -> list[str]:
+    """Return the sentences of a run's surprises in its events."""
+    events = RunFolder(run).events.read().events
+    return [event["sentence"] for event in events if event["event"] in ("surprise", "fits")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+@pytest.mark.sim
+def test_a_run_killed_twenty_times_raises_the_same_alarms(tmp_path: Path) -> None:
+    """SIGKILL at random moments: same bits, same evidence, same alarms; so high a rate has some without a fault."""
+    questions = tmp_path / "questions.toml"
+    questions.write_text(QUESTIONS)
+    words = (
+        f"--questions {questions} --physics planar --steps 60000 --seed 4 --surprise 60/hour --snapshot-every 1s"
+    ).split()
+    run = tmp_path / "run"
+    whole = tmp_path / "whole"
+    assert lived_with_kills(run, words, np.random.default_rng(0), kills=20, span_s=0.5) >= 10
+    lived_with_kills(whole, words, np.random.default_rng(0), kills=0, span_s=1.0)
+    assert differences(run, whole) == []
+    written = RunFolder(whole).surprise.read_bytes()
+    assert json.loads(written)["events"]
+    assert RunFolder(run).surprise.read_bytes() == written
+    assert surprises_of(run) == surprises_of(whole)
