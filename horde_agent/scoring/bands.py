@@ -39,7 +39,7 @@ class Bands:
         self._errors: Floats = np.full((n, MOST_ERRORS), np.inf)
 
     def half_widths(self, questions: Integers | None = None) -> Floats:
-        """Return half the width of the bands of questions, (m,), or of all; NaN with fewer than 19 errors."""
+        """Return half the width of the bands of questions, shape (m,), or of all; NaN with fewer than 19 errors."""
         if questions is None:
             questions = np.arange(len(self._n_errors))
         n_errors = self._n_errors[questions]
