@@ -197,13 +197,15 @@ def test_an_interrupted_plan_continues_to_the_bit() -> None:
 
 
 def test_a_plan_goes_on_with_newer_models() -> None:
-    """V = 1 + .5 v is 2; then by a reward of 2 it is 4, from the weights and the states of before."""
-    planner = Planner([OptionModel("stay", np.array([1.0]), np.array([[0.5]]), np.array([0]))])
+    """V = 1 + .5 v is 2; by a reward of 2 the next value is 3, at once, although the values u are not due yet."""
+    model = OptionModel("stay", np.array([1.0]), np.array([[0.5]]), np.array([0]))
+    planner = Planner([model], renew_every=2)
     planner.remember(np.array([0]))
-    planner.plan(np.random.default_rng(0), 60)
-    planner.take([OptionModel("stay", np.array([2.0]), np.array([[0.5]]), np.array([0]))])
+    planner.plan(np.random.default_rng(0), 121)
+    assert planner.weights[0] == pytest.approx(2.0)
+    planner.take([model._replace(reward=np.array([2.0]))])
     assert planner.look_ahead(np.array([0])) == pytest.approx(3.0)
-    planner.plan(np.random.default_rng(0), 60)
+    planner.plan(np.random.default_rng(0), 121)
     assert planner.weights[0] == pytest.approx(4.0)
 
 
