@@ -226,7 +226,7 @@ OF_QUESTIONS = ["forward", "stop", "uniform", "random"]
 def test_a_curious_life_resumes_and_replays_to_the_bit(
     tmp_path: Path, questions: str, words: str, names: list[str]
 ) -> None:
-    """Stopped after 240 steps, in the middle of an option with a stopping rule; one that was forgotten would be another."""
+    """Stopped after 240 steps, in the middle of an option with a stopping rule; forgotten, it would be another."""
     (tmp_path / "q.toml").write_text(questions)
     command = f"{LEARN} {tmp_path}/q.toml --behaviour {words}"
     assert commands.horde(f"{command} --steps 400 --out {tmp_path}/whole") == 0
