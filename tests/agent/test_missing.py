@@ -464,11 +464,11 @@ def two_hours() -> tuple[Interface, np.ndarray]:
 
 
 def errors_at_the_end(
-    interface: Interface, rows: np.ndarray, dead: int | None
+    interface: Interface, rows: np.ndarray, dead: int | None, since: int = HOUR
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean squared error in the last ten minutes of two hours, and the channel, of each question.
 
-    The sensor `dead` has no reading in the second hour.
+    The sensor `dead` has no reading from step `since` on.
     """
     questions = nexting(interface, (0.0, 0.5, 0.8))
     horde = Horde(
@@ -480,7 +480,7 @@ def errors_at_the_end(
     student = StreamLearner(horde, interface, is_tested=False)
     rows_seen = rows.copy()
     if dead is not None:
-        rows_seen["observation"][HOUR:, dead] = NAN
+        rows_seen["observation"][since:, dead] = NAN
     first = 2 * HOUR - N_SCORED
     predictions = np.zeros((N_SCORED, len(questions)))
     for k, row in enumerate(rows_in(rows_seen[: 2 * HOUR])):
@@ -502,10 +502,14 @@ def test_an_hour_with_a_dead_sensor_costs_the_others_less_than_a_tenth_of_their_
 ) -> None:
     """Each sensor is of another family, and its tiles are features of all questions.
 
-    Together they lose less than 1 %. Without the compass, 4 of 156 questions lose up to 13 %: those about
-    sensors of heat, which depend on the heading.
+    Together they lose less than 2 %, by the default layout less than 3 %. Without the compass, 4 of 156 questions
+    lose up to 13 %: those about sensors of heat, which depend on the heading. By the default layout it is one,
+    and 7 without the gyro. That is the worth of the sensor, not of how its loss is treated: a Horde that never
+    had a reading of it has the same errors, but for less than 3 % where they are large.
     """
     interface, rows = two_hours
+    if has_unknown:
+        interface = interface.with_chosen_layout()
     alive, channels = errors_at_the_end(interface, rows, dead=None)
     if has_unknown:
         interface = interface.with_unknown()
@@ -514,7 +518,12 @@ def test_an_hour_with_a_dead_sensor_costs_the_others_less_than_a_tenth_of_their_
         errors, _ = errors_at_the_end(interface, rows, dead)
         unaffected = (channels != dead) & (alive > 1e-12)
         ratios = errors[unaffected] / alive[unaffected]
-        assert ratios.mean() < 1.1, name
-        assert np.median(ratios) < 1.01, name
-        assert (ratios > 1.1).mean() < 0.03, name
+        assert ratios.mean() < 1.03, name
         assert ratios.max() < 1.15, name
+        if has_unknown:
+            never, _ = errors_at_the_end(interface, rows, dead, since=0)
+            is_large = ratios > 1.05
+            assert (errors / never)[unaffected][is_large].max(initial=0.0) < 1.03, name
+        else:
+            assert np.median(ratios) < 1.01, name
+            assert (ratios > 1.1).mean() < 0.03, name
