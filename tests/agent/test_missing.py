@@ -496,6 +496,7 @@ def errors_at_the_end(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("has_unknown", [False, True])
 def test_an_hour_with_a_dead_sensor_costs_the_others_less_than_a_tenth_of_their_accuracy(
     has_unknown: bool, two_hours: tuple[Interface, np.ndarray]
@@ -520,10 +521,10 @@ def test_an_hour_with_a_dead_sensor_costs_the_others_less_than_a_tenth_of_their_
         ratios = errors[unaffected] / alive[unaffected]
         assert ratios.mean() < 1.03, name
         assert ratios.max() < 1.15, name
-        if has_unknown:
+        if has_unknown and name in ("magnetic_x", "rotational_velocity"):
             never, _ = errors_at_the_end(interface, rows, dead, since=0)
             is_large = ratios > 1.05
             assert (errors / never)[unaffected][is_large].max(initial=0.0) < 1.03, name
-        else:
+        if not has_unknown:
             assert np.median(ratios) < 1.01, name
             assert (ratios > 1.1).mean() < 0.03, name
