@@ -66,6 +66,7 @@ MAY_DIFFER = {
         + [
             "SpanArrays.n_runs",
             "SpanArrays.rates",
+            "SpanArrays.tail_needed",
             "SpanArrays.table",
             "SpanArrays.precomputed",
             "OffsetArrays.is_due",
