@@ -82,14 +82,14 @@ def make_env(kind: str, backend: str, **arguments: Any) -> RobotEnv:
         ValueError: If there is no such robot or backend, or an argument is out of range.
 
     Examples:
-        The Critterbot's have functions of their own; none of these opens anything before the first reset.
+        A function for each backend makes the default robot; none opens anything before the first reset.
 
         >>> simulated = make_simulator_env(physics="planar", action_type="velocity")
         >>> simulated.action_space.shape
         (3,)
         >>> emulated = make_emulated_env(faults="loss=0.5")  # its firmware, over a serial line
         >>> real = make_serial_env(port="/dev/ttyUSB0")
-        >>> on_board = make_drops_env(port="critterbot.local")
+        >>> on_board = make_drops_env(port="robot.local")
         >>> make_replay_env(log="no/such.csv")
         Traceback (most recent call last):
         horde_env.errors.BackendUnavailable: there is no recorded life at no/such.csv; give the path of its CSV file

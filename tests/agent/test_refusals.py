@@ -180,7 +180,10 @@ class NoPolicy:
             ).mspbe_vector(),
             "vector_mspbe=True",
         ),
-        (lambda: horde_of([ask(target_policy=GIBBS)], real_valued=True), "active tiles"),
+        (
+            lambda: Horde([ask(target_policy=GIBBS)], n_features=3, n_active=1, real_valued=True),
+            "active tiles",
+        ),
         (lambda: life().run(2.5), "steps must be a whole number of at least 0, not 2.5"),
         (lambda: life().run(-1), "steps must be a whole number of at least 0, not -1"),
         (

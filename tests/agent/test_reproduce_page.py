@@ -171,6 +171,7 @@ def test_every_line_of_the_picture_of_efficiency_is_in_a_legend() -> None:
     predictors = (*efficiency.VARIANTS, *efficiency.BASELINES)
     errors_of_seeds = {predictor: {0: errors} for predictor in predictors}
     data = efficiency.EfficiencyResults(n_steps, errors_of_seeds, best_linear)
-    panels = efficiency.pictures(data)["efficiency"].canvas.axes
-    labels = {text.get_text() for axes in panels for text in axes.get_legend().get_texts()}
-    assert labels == {line.get_label() for axes in panels for line in axes.lines}
+    canvas = efficiency.pictures(data)["efficiency"].canvas
+    (legend,) = canvas.legends
+    labels = {text.get_text() for text in legend.get_texts()}
+    assert labels == {line.get_label() for axes in canvas.axes for line in axes.lines}

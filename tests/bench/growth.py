@@ -5,8 +5,9 @@
 
 One process lives ten million steps after a warm-up, in which a robot still meets new features. Memory is
 what belongs to the process alone, without pages of files; `allocated` is the part that its allocator
-(glibc) has given away and not got back. Time is that of the processor, per learning step: while the robot
-charges there are none. A line is printed every 250,000 steps, and at the end the growth per ten million
+(glibc) has given away and not got back. Time is that of the processor for a step, the median of blocks of
+1,000 steps: other work on the machine and snapshots lengthen some blocks, and blocks in which the robot
+charges are left out. A line is printed every 250,000 steps, and at the end the growth per ten million
 steps by a fitted line, with its standard error; the promise is less than 1 MB and 1 %.
 """
 
@@ -29,6 +30,9 @@ from horde_agent.runs.reporting import report as report_page
 from horde_agent.runs.sources import robot as robot_source
 
 EVERY = 250_000
+BLOCK = 1_000
+LEAST_LEARNED = 300
+"""Of the steps of a block; the others are those of test excursions."""
 TEN_MILLION = 10_000_000
 QUESTIONS = """
 [[family]]
@@ -43,10 +47,17 @@ class Sample(NamedTuple):
     """What a process used up to a step."""
 
     step: int
-    learning_steps: int
-    cpu_s: float
+    step_us: float
     memory_mb: float
     allocated_mb: float
+
+
+class BlockStart(NamedTuple):
+    """Where a block of steps begins."""
+
+    step: int
+    learning_steps: int
+    cpu_s: float
 
 
 def own_memory_mb() -> float:
@@ -90,6 +101,8 @@ class Growth(LifeHooks):
     def __init__(self, *, is_traced: bool) -> None:
         self.samples: list[Sample] = []
         self._next = EVERY
+        self._block = BlockStart(0, 0, time.process_time())
+        self._block_us: list[float] = []  # since the latest sample
         self._is_traced = is_traced
         self._former: tracemalloc.Snapshot | None = None
 
@@ -98,21 +111,23 @@ class Growth(LifeHooks):
 
     def add(self, step: int, learning_steps: int) -> None:
         """Sample if it is due."""
+        if step >= self._block.step + BLOCK:
+            self._end_block(BlockStart(step, learning_steps, time.process_time()))
         if step < self._next:
             return
         self._next = step - step % EVERY + EVERY
+        step_us = float("nan")
+        if self._block_us:
+            step_us = float(np.median(self._block_us))
+        self._block_us = []
         sample = Sample(
             step=step,
-            learning_steps=learning_steps,
-            cpu_s=time.process_time(),
+            step_us=step_us,
             memory_mb=own_memory_mb(),
             allocated_mb=allocated_mb(),
         )
-        previous = (self.samples or [sample])[-1]
-        n_learned = max(learning_steps - previous.learning_steps, 1)
-        us = 1e6 * (sample.cpu_s - previous.cpu_s) / n_learned
         print(
-            f"{step:>10,} {sample.memory_mb:8.2f} MB {sample.allocated_mb:8.2f} MB {us:7.2f} us",
+            f"{step:>10,} {sample.memory_mb:8.2f} MB {sample.allocated_mb:8.2f} MB {step_us:7.2f} us",
             flush=True,
         )
         self.samples.append(sample)
@@ -125,18 +140,26 @@ class Growth(LifeHooks):
         else:
             self._former = snapshot
 
+    def _end_block(self, end: BlockStart) -> None:
+        """Note the time of a block's steps, unless the robot charged in it, and begin the next one."""
+        n_steps = end.step - self._block.step
+        n_learned = end.learning_steps - self._block.learning_steps
+        if n_steps == BLOCK and n_learned >= LEAST_LEARNED:
+            self._block_us.append(1e6 * (end.cpu_s - self._block.cpu_s) / n_steps)
+        self._block = end
+
     def report(self, warm_up: int) -> None:
         """Print the growth after the warm-up."""
         samples = [one for one in self.samples if one.step >= warm_up]
         steps = np.array([one.step for one in samples]) / TEN_MILLION
         memory = np.array([one.memory_mb for one in samples])
         allocated = np.array([one.allocated_mb for one in samples])
-        cpu_s = np.diff([one.cpu_s for one in samples])
-        us = 1e6 * cpu_s / np.diff([one.learning_steps for one in samples])
+        step_us = np.array([one.step_us for one in samples])
+        is_timed = ~np.isnan(step_us)
         curves = (
             ("memory, MB", steps, memory),
             ("allocated, MB", steps, allocated),
-            ("time, us", steps[1:], us),
+            ("time, us", steps[is_timed], step_us[is_timed]),
         )
         for name, x, y in curves:
             (slope, _), covariance = np.polyfit(x, y, 1, cov=True)
