@@ -60,7 +60,6 @@ from horde_agent.kernels.vectors import (
 from horde_agent.types import Integers, Reals
 
 _AHEAD = 20  # rows to prefetch
-_SOON = 6  # and where they are only summed
 
 # ---- sums of rows -------------------------------------------------------------------------------
 
@@ -88,7 +87,6 @@ def add_rows(
     first = CHUNK * start + lane - start
     width = span.start[b + 1] - start
     for k in range(n):
-        prefetch(rows, row_at(chosen[min(k + _SOON, n - 1)], first, width, stride), total)
         total = multiply_add(
             load(rows, row_at(chosen[k], first, width, stride), total), sign, total
         )
