@@ -80,7 +80,9 @@ def test_the_plant_is_learned_from_as_a_table_and_from_a_pipe(
 
     def waves(n_days: int) -> Iterator[np.ndarray]:
         for row in range(n_days * example.ROWS_A_DAY):
-            level = 0.2 if row < 10 * example.ROWS_A_DAY else 0.6
+            level = 0.6
+            if row < 10 * example.ROWS_A_DAY:
+                level = 0.2
             yield highest * (level + 0.1 * np.sin(row / 15 + np.arange(len(highest))))
 
     monkeypatch.setattr(example, "simulated", waves)

@@ -57,7 +57,7 @@ SETS = (PRIMITIVE, RESPECTING, SHORTEST)
 SURE = "sure"
 SLIPPING = "slipping"
 SUCCESS = {SURE: 1.0, SLIPPING: 2.0 / 3.0}
-"""Probability that a move goes where it should."""
+"""Probability that a move succeeds."""
 
 STEP_SIZE = {SURE: 0.25, SLIPPING: 0.05}
 """With rho = 4 a sure move is learned at once. Chosen on `TUNING_SEED`; moves that slip are averaged, too."""
@@ -66,9 +66,9 @@ NEAR = 0.05
 """Part of the start's exact value that a plan may miss."""
 MOST_LOOK_AHEADS = 60_000
 EXACT_VALUE = {SURE: 0.8429, SLIPPING: -2.0492}
-"""Of the start; with the stop undiscounted it is .8515 where moves are sure."""
+"""The start's exact value; with the stop undiscounted it is .8515 where moves are sure."""
 LOOK_AHEADS_DRAWN = 1_250
-"""Of the plan in the picture: in the median the start's value is near by then."""
+"""Look-aheads of the plan in the picture: the median number until the start's value is near."""
 BACKUPS = 4_000
 """Sweeps of value iteration to the fixed point of models."""
 
@@ -193,7 +193,7 @@ def _without_gamma(question: GVF) -> Feature:
 
 
 def live(horde: Horde, mdp: SmallMDP, rng: np.random.Generator, n_steps: int) -> None:
-    """Learn from a random life, whose episodes begin at the start and end at the goal."""
+    """Learn from a random life; its episodes begin at the start and end at the goal."""
     cumulative = mdp.transition.cumsum(axis=2)
     nothing = np.zeros(1)
     state = START

@@ -58,7 +58,9 @@ class Corridor:
         for _ in range(n_steps):
             action = int(self.rng.integers(2))
             self.state = int(np.clip(self.state + 2 * action - 1, 0, N_STATES - 1))
-            reward = 1.0 if self.state == N_STATES - 1 else -1.0
+            reward = -1.0
+            if self.state == N_STATES - 1:
+                reward = 1.0
             self.horde.learn(action, 0.5, np.zeros(1), np.array([self.state]), reward=reward)
         return self
 

@@ -170,7 +170,9 @@ def live_in(horde: Horde, readings: np.ndarray, n_steps: int, first_tile: int) -
 
 def scaled_to(state: dict[str, Any], n_steps: int) -> dict[str, Any]:
     """Return the state of a Horde with counters as after so many steps; those that forget are at their bounds."""
-    older = aged(state) if n_steps > 1 << 31 else {k: np.array(v) for k, v in state.items()}
+    older = {name: np.array(values) for name, values in state.items()}
+    if n_steps > 1 << 31:
+        older = aged(state)
     n_states = min(n_steps, rarity.MOST_STATES)
     visits = older["rarity/visits"]
     older["rarity/visits"] = visits * n_states // (visits.sum() // 3)

@@ -145,21 +145,21 @@ def test_an_option_lasts_until_it_stops_and_b_is_its_policys() -> None:
     )
     behaviour = CuriousBehaviour(horde, N_ACTIONS, epsilon=0.0)
     assert behaviour.option_names == ["to nine", "policy 0", "random"]
-    decision = 0.5 * 1.0 + 0.5 / 3.0
+    of_action = dict.fromkeys(range(N_ACTIONS), 0.5 / 3.0)
+    of_action[1] += 0.5
     rng = np.random.default_rng(0)
     n_begun = 0
     for _ in range(400):
         behaviour.forget()
         action, b = behaviour.draw(rng, HERE[0], np.array([3]))
-        expected = decision if action == 1 else 0.5 / 3.0
-        assert b == pytest.approx(expected)
+        assert b == pytest.approx(of_action[action])
         is_option = behaviour.n_followed[0] > n_begun
         n_begun = int(behaviour.n_followed[0])
         if not is_option:
             continue
         assert behaviour.draw(rng, HERE[0], np.array([4])) == (1, 1.0)
         action, b = behaviour.draw(rng, HERE[0], np.array([4, 9]))
-        assert b == pytest.approx(decision if action == 1 else 0.5 / 3.0)
+        assert b == pytest.approx(of_action[action])
         n_begun = int(behaviour.n_followed[0])
     assert n_begun > 300
 

@@ -28,6 +28,7 @@ from horde_agent.runs.reporting.report import discarded, write_report
 from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
+from horde_agent.scoring.bands import Bands
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import Outcomes, error_trace
 from horde_agent.scoring.returns import PolicyUnderTest
@@ -130,6 +131,36 @@ def test_a_band_around_the_predictions_over_time_shows_the_learned_deviation(
         images.append((run / "traces.png").read_bytes())
     assert pages == [False, False, True]
     assert images[0] == images[1] != images[2]
+
+
+@pytest.mark.usefixtures("pictures")
+def test_all_bands_of_predictions_over_time_have_one_meaning(
+    toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a question has a learned deviation, others have no band from the errors of tests: it would have its label."""
+    for other in ("_nmsre_section", "_pen_section", "_scatter_section", "_mspbe_section"):
+        monkeypatch.setattr(pictures, other, lambda *_: "")
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    rows = lines_of(run / "traces.csv")
+    for row in rows:
+        row["deviation"] = ""
+        if row["question"] == rows[0]["question"]:
+            row["deviation"] = "0.25"
+    with (run / "traces.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    images = []
+    for half_width in (np.nan, 0.5):  # of the bands from the errors of tests
+        monkeypatch.setattr(
+            Bands,
+            "half_widths",
+            lambda bands, some=None, half=half_width: np.full(bands.n_tested[some].size, half),
+        )
+        assert "one standard deviation" in write_report(run).read_text(encoding="utf-8")
+        images.append((run / "traces.png").read_bytes())
+    assert images[0] == images[1]
 
 
 @pytest.mark.usefixtures("pictures")

@@ -292,7 +292,9 @@ def test_a_band_reaches_to_the_95th_percentile_of_the_errors_with_the_next_one_c
     errors = rng.standard_normal((n_before, 1))
     bands = Bands(2)
     bands.add(errors, np.array([1]))
-    n_latest = 19 if n_before < 39 else 39
+    n_latest = 39
+    if n_before < 39:
+        n_latest = 19
     expected = np.sort(np.abs(errors[-n_latest:, 0]))[rank - 1]
     np.testing.assert_array_equal(bands.half_widths(), [np.nan, expected])
 

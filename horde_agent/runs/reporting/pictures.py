@@ -439,30 +439,43 @@ def scatter_groups(
     return groups
 
 
-def _trace_section(folder: RunFolder, time_name: str, half_widths: Mapping[str, float]) -> str:
-    """Draw predictions and returns over time: a row per sensor, a column per policy or log."""
-    lines: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+class Traces(NamedTuple):
+    """Predictions and returns over time; a band is of the learned variance if a question is about it."""
+
+    panels: dict[tuple[str, str], Floats]
+    """Time, prediction, return and half the band, (4, n), of a sensor and a policy or log."""
+    label: str  # of the band
+
+
+def _read_traces(folder: RunFolder, half_widths: Mapping[str, float]) -> Traces:
+    """Return the traces of a run; `half_widths` are those of bands from the errors of tests, by question."""
+    lines = read_csv(folder.traces)
     label = ERROR_BAND
-    for line in read_csv(folder.traces):
-        deviation = half_widths.get(line["question"], math.nan)
-        if line.get("deviation"):
-            label = BAND
-            deviation = float(line["deviation"])
+    if any(line.get("deviation") for line in lines):
+        label = BAND  # all bands of a picture have one meaning
+    rows: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    for line in lines:
+        half_width = half_widths.get(line["question"], math.nan)
+        if label == BAND:
+            half_width = float(line.get("deviation") or math.nan)
         values = (
             float(line["t_s"]),
             float(line["prediction"]),
             float(line["actual"]),
-            deviation,
+            half_width,
         )
-        lines.setdefault((line["channel"], line["panel"]), []).append(values)
-    if not lines:
-        return ""
-    panels = {key: np.array(values).T for key, values in lines.items()}
-    sensors, columns = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
+        rows.setdefault((line["channel"], line["panel"]), []).append(values)
+    return Traces({key: np.array(values).T for key, values in rows.items()}, label)
+
+
+def _draw_traces(traces: Traces, xlabel: str) -> Figure:
+    """Draw a row of panels per sensor, a column per policy or log."""
+    sensors = list(dict.fromkeys(sensor for sensor, _ in traces.panels))
+    columns = list(dict.fromkeys(column for _, column in traces.panels))
     curves_of: dict[str, list[Floats]] = {}
-    for (sensor, _), (_, prediction, actual, deviation) in panels.items():
+    for (sensor, _), (_, prediction, actual, half_width) in traces.panels.items():
         curves_of.setdefault(sensor, []).extend(
-            [actual, prediction, prediction - deviation, prediction + deviation]
+            [actual, prediction, prediction - half_width, prediction + half_width]
         )
     canvas, grid = new_grid(
         max(2.3 * len(columns) + 1.2, 8.0),
@@ -473,27 +486,27 @@ def _trace_section(folder: RunFolder, time_name: str, half_widths: Mapping[str, 
         sharex=True,
         sharey="row",
     )
-    for (sensor, column), (t_s, prediction, actual, deviation) in panels.items():
+    for (sensor, column), (t_s, prediction, actual, half_width) in traces.panels.items():
         i = sensors.index(sensor)
         j = columns.index(column)
         axes = grid[i, j]
         axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="return")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
-        if np.isfinite(deviation).any():
+        if np.isfinite(half_width).any():
             axes.fill_between(
                 t_s,
-                prediction - deviation,
-                prediction + deviation,
+                prediction - half_width,
+                prediction + half_width,
                 color=COLOURS[1],
                 alpha=0.2,
                 linewidth=0,
-                label=label,
+                label=traces.label,
             )
         style_axes(axes, ylim=_limits(curves_of[sensor]))
         if i == 0:
             axes.set_title(column, fontsize=9)
         if i == len(sensors) - 1:
-            axes.set_xlabel("time (s)" if time_name else "step")
+            axes.set_xlabel(xlabel)
         if j == 0:
             axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
     handles: dict[str, Any] = {}
@@ -508,15 +521,30 @@ def _trace_section(folder: RunFolder, time_name: str, half_widths: Mapping[str, 
         frameon=False,
         fontsize=8,
     )
-    save(canvas, folder.path / "traces.png")
+    return canvas
+
+
+_EXPLANATIONS = {
+    ERROR_BAND: " The band holds 95 % of the returns if errors stay as in the tests before.",
+    BAND: (
+        " The band is one standard deviation of the return to each side, as learned by the question about its "
+        "variance; the error of the prediction is not part of it."
+    ),
+}
+
+
+def _trace_section(folder: RunFolder, time_name: str, half_widths: Mapping[str, float]) -> str:
+    """Return the section of predictions and returns over time; "" without any."""
+    traces = _read_traces(folder, half_widths)
+    if not traces.panels:
+        return ""
+    xlabel = "step"
+    if time_name:
+        xlabel = "time (s)"
+    save(_draw_traces(traces, xlabel), folder.path / "traces.png")
     explanation = ""
-    if ERROR_BAND in handles:
-        explanation = " The band holds 95 % of the returns if errors stay as in the tests before."
-    if BAND in handles:
-        explanation = (
-            " The band is one standard deviation of the return to each side, as learned by the "
-            "question about its variance; the error of the prediction is not part of it."
-        )
+    if any(np.isfinite(half_width).any() for _, _, _, half_width in traces.panels.values()):
+        explanation = _EXPLANATIONS[traces.label]
     return figure(
         "Predictions over time",
         "traces.png",
