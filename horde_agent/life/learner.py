@@ -470,6 +470,8 @@ class StreamLearner:
             elif phase is Phase.END:
                 self._discard_test(Discard.BEHAVIOUR)
             position.test = None
+            if phase is Phase.DOCK and self.surprise is not None:
+                self.surprise.begin_present()
             if phase is Phase.EXCURSION:
                 self._predicted = self.predictions.copy()
                 followed = self._followed(policy, action)

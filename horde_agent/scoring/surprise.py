@@ -20,7 +20,10 @@ of them. Its two values are the mean of z over its questions, and that of their 
 `EDetector` tests r, in grains of a quarter: smaller differences are ties. Its threshold T is the number of blocks in
 the chosen time, so false alarms come at most at that rate, if the r of a signal are exchangeable; after spells of
 evidence that ended, a group of sensors counts less. What breaks this is a machine that is for minutes in a state that
-it has not been in before, such as a first stay at a dock: `python -m examples.reproduce surprise` measures how far.
+it has not been in before: `python -m examples.reproduce surprise` measures how far. After a stay at a dock it is in
+one: charged, cold, at another time of the day. Means and deviations then begin anew, and as many blocks as at first
+are not tested and are no references.
+
 A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
 After an alarm learning goes on, and so do the tests of the other signals. Predictions fit again when the values
@@ -187,20 +190,37 @@ class Standardiser:
         self.variance = np.where(is_known & (self.n > 1), self.variance + change, self.variance)
         return np.asarray(z)
 
+    def begin_present(self) -> None:
+        """Begin another present: mean and variance are those of later samples alone."""
+        self.n[:] = 0.0
+
 
 class Residuals:
     """What a lagged running mean and the preceding value do not say of series; shape (N_VALUES, n_series).
 
     Attributes:
-        mean: The running mean, which does not know the last HOLD values.
+        n_present: Number of values since the beginning of the present.
+        mean: The running mean of the present, which does not know the last HOLD values.
         square: Running mean of the squared distances from it.
     """
 
-    SAVED = ("n", "mean", "square", "_product", "_previous", "_held", "_was_muted")
+    SAVED = (
+        "n",
+        "n_present",
+        "mean",
+        "square",
+        "_n_pairs",
+        "_product",
+        "_previous",
+        "_held",
+        "_was_muted",
+    )
 
     def __init__(self, n_series: int) -> None:
         shape = (N_VALUES, n_series)
         self.n = 0
+        self.n_present = 0
+        self._n_pairs = 0
         self.mean: Floats = np.zeros(shape)
         self.square: Floats = np.zeros(shape)
         self._product: Floats = np.zeros(shape)
@@ -212,24 +232,32 @@ class Residuals:
         """Return the residuals of the newest values; those of muted series, (n_series,), change no mean and no phi."""
         distance = values - self.mean
         phi = np.zeros_like(distance)
-        if self.n > _PHI_AFTER:
+        if self._n_pairs > _PHI_AFTER:
             phi = np.clip(self._product / np.maximum(self.square, _TINY), 0.0, _LARGEST_PHI)
         residuals = distance - phi * self._previous
-        rate = np.where(is_muted, 0.0, max(1.0 / (self.n + 1), 1.0 / _PHI_BLOCKS))
-        self._product += rate * (distance * self._previous - self._product)
-        # Of the previous distances, so that phi is their regression
-        self.square += rate * (self._previous**2 - self.square)
+        # Both distances are from a mean of the present, which begins HOLD values late
+        if self.n_present > HOLD + 1:
+            self._n_pairs += 1
+            rate = np.where(is_muted, 0.0, max(1.0 / self._n_pairs, 1.0 / _PHI_BLOCKS))
+            self._product += rate * (distance * self._previous - self._product)
+            # Of the previous distances, so that phi is their regression
+            self.square += rate * (self._previous**2 - self.square)
         self._previous = distance
         place = self.n % HOLD
-        if self.n >= HOLD:
-            n_released = self.n - HOLD + 1
+        if self.n_present >= HOLD:
+            n_released = self.n_present - HOLD + 1
             reach = max(1.0 / n_released, 1.0 / _TREND_BLOCKS)
             moves = ~(is_muted | self._was_muted[place])
             self.mean = self.mean + moves * reach * (self._held[place] - self.mean)
         self._held[place] = values
         self._was_muted[place] = is_muted
         self.n += 1
+        self.n_present += 1
         return np.asarray(residuals)
+
+    def begin_present(self) -> None:
+        """Begin another present: the mean is that of later values alone."""
+        self.n_present = 0
 
 
 class Surprise:
@@ -378,6 +406,15 @@ class Surprise:
 
     # ---- blocks ----------------------------------------------------------------------------------
 
+    def begin_present(self) -> None:
+        """Begin another present, after a stay at a dock: as at first, no block is tested before the mean is known.
+
+        Evidence and references stay. The block under way is dropped.
+        """
+        self._due_at = -1
+        self._spread.begin_present()
+        self._residuals.begin_present()
+
     def update(self, step: int, learning_steps: int) -> None:
         """Take in what was learned up to a step; a block ends when it is long enough and no step is queued.
 
@@ -404,6 +441,8 @@ class Surprise:
         mean = self._residuals.mean.copy()
         deviation = np.sqrt(self._residuals.square)
         residuals = self._residuals.update(values, detector.is_muted)
+        if detector.is_ready and self._residuals.n_present <= HOLD + BURN_IN:
+            return
         # Equal values are ranked at random: a change of less than a grain is none
         grains = np.round(residuals / _GRAIN)
         is_alarm = detector.update(grains, self._block_began)

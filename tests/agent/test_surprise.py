@@ -333,6 +333,8 @@ def test_an_alarm_names_the_noisier_reading_and_its_beginning_and_later_that_pre
 def test_a_restored_surprise_raises_the_same_alarms() -> None:
     """Saved in the middle of a block and of the change, and restored elsewhere, with the Horde's own state."""
     whole = WatchedHorde()
+    whole.live(200, (0.03, 0.03))
+    whole.surprise.begin_present()
     whole.live(SETTLED, (0.03, 0.03))
     whole.live(21, (0.03, 0.12))
     copy = WatchedHorde()
@@ -427,6 +429,38 @@ def test_a_learner_restored_in_the_middle_of_a_change_raises_the_same_alarm() ->
     assert alarm.signals[0] == "y"
     assert alarm.policies == ("left",)
     assert copy.surprise.events == whole.surprise.events
+
+
+@pytest.mark.parametrize("is_docked", [True, False])
+def test_after_a_stay_at_a_dock_blocks_are_compared_with_those_after_it(is_docked: bool) -> None:
+    """Reading y is 4 times as noisy after row 2,500: an alarm, unless the robot stood at its dock there.
+
+    Then the noise is the present one: when it ends at row 4,500, y errs less.
+    """
+    interface = Interface.of(TwoReadings())
+    readings, actions = rows_of_change(4_500, changed_at=2_500)
+    later_readings, later_actions = rows_of_change(1_000, changed_at=1_000)
+    student = watching_learner(interface)
+    surprise = student.surprise
+    assert surprise is not None
+
+    def feed(rows: Sequence[int], readings: np.ndarray, actions: np.ndarray) -> None:
+        for t in rows:
+            student.observe(readings[t].astype(np.float32), flags=0)
+            student.set_action(Phase.BEHAVE, int(actions[t]), 0.5, step=t)
+
+    feed(range(2_500), readings, actions)
+    if is_docked:
+        student.set_action(Phase.DOCK, -1, np.nan, step=2_500)
+    feed(range(2_500, 4_500), readings, actions)
+    changes = [event.changes for event in surprise.events if event.name == "surprise"]
+    if not is_docked:
+        assert changes[0] == ("errs more",)
+        return
+    assert changes == []
+    feed(range(1_000), later_readings, later_actions)
+    (alarm, *_) = surprise.events
+    assert (alarm.signals, alarm.changes) == (("y",), ("errs less",))
 
 
 def learn_rows(out: Path, n_rows: int = 4_500, **settings: Any) -> Any:
