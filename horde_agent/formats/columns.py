@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -342,20 +342,22 @@ class Columns:
     def keys(self) -> dict[str, Any]:
         """The keys of a file with their values, without the channels."""
         keys: dict[str, Any] = {}
-        for name, value in vars(self).items():
+        for field in fields(self):
+            value = getattr(self, field.name)
             if is_dataclass(value):
                 keys |= vars(value)
-            elif name != "channel":
-                keys[name] = value
+            elif field.name != "channel":
+                keys[field.name] = value
         return keys
 
     def with_keys(self, **keys: Any) -> Columns:
         """Return columns with other values of some keys; raise BadInput if they are invalid."""
         changes: dict[str, Any] = {}
-        for name, record in vars(self).items():
+        for field in fields(self):
+            record = getattr(self, field.name)
             if is_dataclass(record):
                 values = {key: keys.pop(key) for key in vars(record) if key in keys}
-                changes[name] = replace(record, **values)  # type: ignore[type-var]
+                changes[field.name] = replace(record, **values)  # type: ignore[type-var]
         return replace(self, **changes, **keys)
 
     def reward_column(self, *, is_of_action: bool) -> str | None:
@@ -373,8 +375,8 @@ class Columns:
                 return channel.column
         return None
 
-    @property
-    def others(self) -> dict[str, str]:
+    @cached_property
+    def others(self) -> Mapping[str, str]:
         """Names of the columns that are no channels, by key."""
         keys = self.keys
         return {key: keys[key] for key in _OTHERS if keys[key] not in (None, ESTIMATE)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -49,6 +50,9 @@ from horde_agent.types import Bools, Floats
 _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
 _NEEDED = (*_ACTED, int(Phase.END))
 """Phases of rows that are learned from."""
+_PHASES = np.arange(256)
+_IS_ACTED: Bools = np.isin(_PHASES, _ACTED)
+_IS_NEEDED: Bools = np.isin(_PHASES, _NEEDED)
 _LARGEST_ACTION = np.iinfo(row_dtype(1)["action"]).max
 _UNKNOWN_ACTIONS = ("unknown",)
 _NO_READING = 0.0
@@ -501,10 +505,9 @@ class Table:
         columns = [part.column(channel.column) for channel in channels]
         if all(column.dtype.kind == "f" for column in columns):
             # All channels at once: a stream has one row at a time
-            origins, scales = np.array([channel.shift for channel in channels]).T
+            origins, scales = self._shifts
             shifted = (values - origins) * scales
-            spans = np.array([self._span(channel) for channel in channels])
-            is_kept = cells.are_near_float32(shifted, spans) | ~np.isfinite(values)
+            is_kept = cells.are_near_float32(shifted, self._spans) | ~np.isfinite(values)
             if is_kept.all():
                 return np.asarray(shifted, dtype=np.float32)
         readings = np.empty(values.shape, dtype=np.float32)
@@ -517,6 +520,16 @@ class Table:
                 part.check(is_kept, channel.column, advice)
             readings[:, i] = channel.shift.readings(values[:, i])
         return readings
+
+    @cached_property
+    def _shifts(self) -> Floats:
+        """Origins and scales of the channels, shape (2, n_channels)."""
+        return np.array([channel.shift for channel in self.columns.channel]).T
+
+    @cached_property
+    def _spans(self) -> Floats:
+        """Range of each channel's readings, shape (n_channels,)."""
+        return np.array([self._span(channel) for channel in self.columns.channel])
 
     def _span(self, channel: ChannelColumn) -> float:
         """Return the range of a channel's readings, without the rounding of its ends to float32."""
@@ -680,17 +693,19 @@ class Table:
 
         Frames within a drive may be unknown.
         """
-        is_needed = np.isin(rows["phase"], _NEEDED)
+        is_needed = _IS_NEEDED[rows["phase"]]
         may_be_missing = self.columns.missing == MISSING_READING
         must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
         if may_be_missing:
             must = f"{must}; an empty cell is a missing reading"
-        for i, channel in enumerate(self.columns.channel):
+        are_finite = np.isfinite(rows["observation"])
+        for i in np.flatnonzero(~are_finite.all(axis=0)):
+            channel = self.columns.channel[i]
             must_be = must
             if channel.categories:
                 must_be = f"is none of the categories {', '.join(channel.categories)}"
-            is_valid = np.isfinite(rows["observation"][:, i])
-            if may_be_missing and not is_valid.all():
+            is_valid = are_finite[:, i]
+            if may_be_missing:
                 is_valid |= part.are_missing(channel)
             part.check(~is_needed | is_valid, channel.column, must_be)
         if t is not None:
@@ -699,7 +714,7 @@ class Table:
             part.check(~is_needed | is_time, self.columns.times.time, f"must be {_TIMES}")
 
     def _set_actions(self, part: Part, rows: NDArray[Any], is_kept: Bools) -> None:
-        acted = np.isin(rows["phase"], _ACTED) & is_kept
+        acted = _IS_ACTED[rows["phase"]] & is_kept
         rows["action"] = np.where(acted, 0, NO_ACTION)
         rows["b"] = np.where(acted, 1.0, np.nan)
         columns = self.columns.actions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from functools import cache
 from itertools import repeat
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
@@ -169,6 +170,7 @@ INFO_FIELDS = [
 ]
 
 
+@cache
 def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
     """Return the numpy type of a row with `n_inputs` inputs: little-endian, packed; `robot` is there if several are."""
     later = [name for name in FIELDS if name not in _STORED_FIRST]
@@ -185,11 +187,17 @@ def row_dtype(n_inputs: int, n_robots: int = 1) -> np.dtype[Any]:
 
 def new_rows(n: int, n_inputs: int, n_robots: int = 1) -> NDArray[Any]:
     """Return `n` rows of `row_dtype` with missing values; their observations are 0."""
-    rows = np.zeros(n, row_dtype(n_inputs, n_robots))
-    for name in rows.dtype.names or ():
+    return np.repeat(_missing_row(n_inputs, n_robots), n)
+
+
+@cache
+def _missing_row(n_inputs: int, n_robots: int) -> NDArray[Any]:
+    """Return a row with missing values, shape (1,)."""
+    row = np.zeros(1, row_dtype(n_inputs, n_robots))
+    for name in row.dtype.names or ():
         if name not in ("observation", CRC):
-            rows[name] = Row._field_defaults[name]
-    return rows
+            row[name] = Row._field_defaults[name]
+    return row
 
 
 def rows_in(rows: NDArray[Any]) -> Iterator[Row]:
