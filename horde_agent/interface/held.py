@@ -18,6 +18,8 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
 _STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_unread", "_is_new")
+_LATER_STATE = ("since_s", "lost_since_s")
+"""Not in snapshots of earlier states of version 0.2."""
 
 
 class HeldReadings:
@@ -35,6 +37,9 @@ class HeldReadings:
         is_missing: Which readings the newest observation lacks, shape (n_channels,).
         since_step: Step of the first observation of those in a row that lack a reading, shape
             (n_channels,); -1 if it is there.
+        since_s: Time of that observation in seconds, shape (n_channels,); NaN if it is there.
+        lost_since_s: The same, of channels that `LostSensors` takes for lost; NaN of others.
+        newest_s: Time of the newest observation that lacks a reading, or in which one returned.
     """
 
     def __init__(self, interface: Any) -> None:
@@ -49,6 +54,10 @@ class HeldReadings:
         self.n_missing: Integers = np.zeros(n_channels, dtype=np.int64)
         self.is_missing: Bools = np.zeros(n_channels, dtype=bool)
         self.since_step: Integers = np.full(n_channels, -1)
+        self.since_s: Floats = np.full(n_channels, np.nan)
+        self.lost_since_s: Floats = np.full(n_channels, np.nan)
+        self.newest_s = math.nan
+        self._period_s = interface.period_s
         # Channels with an age
         self._n_unread = n_channels
         # `is_missing` changed since the latest `note_step`
@@ -82,12 +91,24 @@ class HeldReadings:
             filled[self.age > self._most_held] = np.nan
         return filled
 
-    def note_step(self, step: int) -> None:
-        """Note the step of the newest observation."""
-        if self._is_new:
-            since_step = np.where(self.since_step < 0, step, self.since_step)
-            self.since_step = np.where(self.is_missing, since_step, -1)
-            self._is_new = False
+    def note_step(self, step: int, time_s: float) -> bool:
+        """Note step and time of the newest observation; return whether one of its readings is missing or has returned.
+
+        `time_s` is in seconds; NaN if the rows have no time of their own.
+        """
+        if not self._is_new:
+            return False
+        if np.isnan(time_s):
+            time_s = step * self._period_s
+        is_first = self.since_step < 0
+        since_step = np.where(is_first, step, self.since_step)
+        # Times of another clock may be earlier
+        since_s = np.where(is_first, time_s, np.minimum(self.since_s, time_s))
+        self.since_step = np.where(self.is_missing, since_step, -1)
+        self.since_s = np.where(self.is_missing, since_s, np.nan)
+        self.newest_s = time_s
+        self._is_new = False
+        return True
 
     def known(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return the newest observation, (n_channels,), with the last readings in place of all missing ones."""
@@ -95,11 +116,16 @@ class HeldReadings:
 
     def state(self) -> State:
         """Return the readings, their ages and the counts."""
-        return attributes(self, *_STATE)
+        return attributes(self, *_STATE, *_LATER_STATE)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned."""
         put_back(self, state, *_STATE)
+        if all(name in state for name in _LATER_STATE):
+            put_back(self, state, *_LATER_STATE)
+        else:
+            since_s = self.since_step * self._period_s
+            self.since_s = np.where(self.since_step < 0, np.nan, since_s)
 
 
 class FilledRows(NamedTuple):

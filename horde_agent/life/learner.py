@@ -22,6 +22,7 @@ from horde_agent.learning.values import identity
 from horde_agent.life.counts import Durations
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.flags import are_broken
+from horde_agent.life.lost_sensors import LostSensors
 from horde_agent.record import (
     BROKEN,
     DRIVES,
@@ -171,6 +172,7 @@ class StreamLearner:
         learning_steps: Updates so far (each of all demons).
         learn_s: Durations of the updates with their predictions, in seconds; of a batch, the mean.
         surprise: Watches the errors, after `watch`; None before.
+        lost_sensors: Watches for sensors without a reading; None without.
         robot: Number of the robot whose stream is learned from.
         position: How far it was learned from.
 
@@ -196,6 +198,7 @@ class StreamLearner:
         self._policy_names: dict[Hashable, str] = {}
         self.errors = ReturnErrors(self._policies_under_test(), horde.n_demons, self.horizon)
         self.surprise: Surprise | None = None
+        self.lost_sensors: LostSensors | None = None
         self.learning_steps = 0
         self._n_updates_before = horde.n_updates
         self.learn_s = Durations()
@@ -518,7 +521,9 @@ class StreamLearner:
             return
         if not self.position.is_observed:
             self.observe(row.observation, row.flags, tiles, reward=row.reward)
-        self.position.held.note_step(row.step)
+        has_missing = self.position.held.note_step(row.step, row.t)
+        if has_missing and self.lost_sensors is not None:
+            self.lost_sensors.update(self.position.held, row)
         self.set_action(Phase(row.phase), row.action, row.b, row.step, row.policy)
 
     def _followed(self, tag: int, action: int) -> PolicyUnderTest | None:

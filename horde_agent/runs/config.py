@@ -192,7 +192,7 @@ class LearnConfig:
         archive: With --keep, write these files to Parquet in the run's `archive/` before.
         on_alarm: Command to call with the name of an alarm and a sentence. Names are `diverged`,
             `overheating`, `deadline`, `disk`, `silent`, `sensor_lost`, `surprise` (docs/runs.md).
-        lost_after: Seconds without a reading after which a sensor is lost, for the alarm.
+        lost_after: Seconds without a reading, by the time of the rows, after which a sensor is lost.
         surprise: Raise the alarm `surprise` when predictions no longer fit, with so many false alarms
             at most per hour, day, week, month or year: `1/month` (docs/runs.md).
         physics: Physics engine of a simulated robot: `planar` (runs everywhere, many times faster)
@@ -882,7 +882,7 @@ def _rules_of_learner(config: LearnConfig, questions: str) -> Iterator[Rule]:
         yield _is_taken(config.out)
 
 
-_OF_ACTING = ("repeat", "excursion_probability", "realtime", "on_alarm", "lost_after")
+_OF_ACTING = ("repeat", "excursion_probability", "realtime")
 """Settings of a body that acts: they have no effect on recorded rows."""
 
 
@@ -909,8 +909,6 @@ def _unused(config: LearnConfig) -> Iterator[Rule]:
         )
     if config.backend in RECORDED:
         for name in _OF_ACTING:
-            if name == "on_alarm" and config.surprise is not None:
-                continue
             is_given = getattr(config, name) != getattr(LearnConfig, name)
             flag = f"--{name.replace('_', '-')}"
             yield (

@@ -17,10 +17,11 @@ from typing import Any
 from rich.console import Console
 
 from horde_agent.life.learner import StreamLearner
+from horde_agent.life.lost_sensors import LOST, LostSensors, SensorEvent
 from horde_agent.life.observers import Progress
 from horde_agent.refusals import BadInput
 from horde_agent.runs.exit_reason import Ended, ExitCause, ExitReason, SignalHandler, signal_text
-from horde_agent.runs.storage.events import AlarmCommand, SurpriseLog
+from horde_agent.runs.storage.events import AlarmCommand, Alarms, Announcer, SaidEvent
 from horde_agent.runs.storage.run import Run
 from horde_agent.runs.storage.tables import SessionOutcome, write_tables
 from horde_agent.runs.warm import warm_up
@@ -45,20 +46,29 @@ class Source(ABC):
         run: The run that learns.
         student: Where it learns.
         total: Number of steps, for the progress; None if it is unknown.
-        alarm_command: Called at alarms; None without one.
+        alarms: Raises alarms; None without a command for them.
         session: The session, from its construction on.
     """
 
     session: Session
-    _surprise_log: SurpriseLog | None = None
 
     def __init__(self, run: Run, student: StreamLearner, total: int | None = None) -> None:
         self.run = run
         self.student = student
         self.total = total
-        self.alarm_command: AlarmCommand | None = None
-        if run.config.on_alarm is not None:
-            self.alarm_command = AlarmCommand(run.config.on_alarm)
+        config = run.config
+        interface = run.interface
+        self._alarm_command: AlarmCommand | None = None
+        self.alarms: Alarms | None = None
+        if config.on_alarm is not None:
+            self._alarm_command = AlarmCommand(config.on_alarm)
+            self.alarms = Alarms(
+                self._alarm_command, run.folder.path, interface.names, interface.period_s
+            )
+        self._announcer: Announcer | None = None
+        # Events of rows that a resume learns from before there is a session
+        self._early: list[tuple[SaidEvent, str | None]] | None = []
+        student.lost_sensors = LostSensors(interface, config.lost_after, self._record_sensor)
         self._watch()
 
     def _watch(self) -> None:
@@ -76,13 +86,33 @@ class Source(ABC):
         surprise.on_event = self._record_surprise
 
     def _record_surprise(self, event: SurpriseEvent) -> None:
-        """Record an alarm, say it and call the alarm command; not while tables are made again."""
+        self._announce(event, "surprise")
+
+    def _record_sensor(self, event: SensorEvent) -> None:
+        alarm: str | None = None
+        if event.name == LOST:
+            alarm = LOST
+        self._announce(event, alarm)
+
+    def _announce(self, event: SaidEvent, alarm: str | None) -> None:
+        """Record an event, say it and raise an alarm of this name; not while tables are made again."""
+        if self._early is not None:
+            self._early.append((event, alarm))
+            return
         if self.session.is_rebuilding:
             return
-        if self._surprise_log is None:
+        if self._announcer is None:
             folder = self.run.folder
-            self._surprise_log = SurpriseLog(folder.events, self.session.say, self.alarm_command)
-        self._surprise_log.add(event)
+            self._announcer = Announcer(folder.events, self.session.say, self._alarm_command)
+        self._announcer.add(event, alarm)
+
+    def attach(self, session: Session) -> None:
+        """Set the session, and announce what was found before."""
+        self.session = session
+        early = self._early or []
+        self._early = None
+        for event, alarm in early:
+            self._announce(event, alarm)
 
     def open(self) -> None:  # noqa: B027  most have nothing to open
         """Open the source; a robot may drive."""
@@ -140,7 +170,7 @@ class Session:
         self.stopped_by: ExitCause | None = None
         self._compile_s = 0.0
         self._is_stopped_for_good = False
-        source.session = self
+        source.attach(self)
 
     @property
     def is_rebuilding(self) -> bool:

@@ -23,13 +23,21 @@ import pytest
 from horde_agent import StreamRun, cli
 from horde_agent.cli import learn
 from horde_agent.cluster import ShardLost
+from horde_agent.life.lost_sensors import LOST, SensorEvent
 from horde_agent.life.observers import Sampler
 from horde_agent.record import Flag, Phase, Row, new_rows, read
 from horde_agent.runs.exit_reason import ENDING, ExitCause
 from horde_agent.runs.reporting.report import write_report
 from horde_agent.runs.sources import robot, streamed_rows
 from horde_agent.runs.storage.event_log import EventLog, RecordedEvents
-from horde_agent.runs.storage.events import AlarmCommand, Alarms, ClockEvents, Clocks, Events
+from horde_agent.runs.storage.events import (
+    AlarmCommand,
+    Alarms,
+    Announcer,
+    ClockEvents,
+    Clocks,
+    Events,
+)
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import new_life
 from horde_agent.runs.storage.stop_request import ask_process
@@ -61,7 +69,7 @@ def look(
         (0, 0, 0),
     )
     counts = SimpleNamespace(gaps=0, deadlines_missed=deadlines_missed)
-    life = SimpleNamespace(counts=counts, horde=horde)
+    life = SimpleNamespace(counts=counts, horde=horde, student=SimpleNamespace(horde=horde))
     alarms.after_step(SimpleNamespace(row=row, life=life))  # type: ignore[arg-type]
 
 
@@ -350,24 +358,52 @@ def test_more_diverged_demons_and_less_space_are_grown_problems(
     ]
 
 
-def test_a_sensor_without_a_reading_for_a_minute_is_lost_once_until_it_returns(
-    alarms: Alarms,
-) -> None:
-    """Of 10 steps a second: read until step 100, so lost at step 700; read at 1,500, lost at 2,100."""
-    for step in range(0, 2500, 10):
-        light = 0.5
-        if 100 < step < 1500 or step > 1500:
-            light = np.nan
-        look(alarms, step, [light, 0.0])
-    of_alarm = [sentence for name, sentence in raised() if name == "sensor_lost"]
-    message = "light has had no reading for 60 s"
-    assert sorted(of_alarm) == sorted(f"step {step}: {message}" for step in ("700", "2,100"))
-
-
 def test_a_sensor_that_never_varied_is_not_silent_and_one_that_did_is(alarms: Alarms) -> None:
     for step in range(0, 8000, 10):
         look(alarms, step, [min(step, 500) / 500, 0.0])
     assert raised() == [("silent", "step 6,500: light has been constant for 600 s")]
+
+
+def test_a_sensor_that_is_only_missing_for_a_while_has_not_varied(alarms: Alarms) -> None:
+    """A missing reading is no change: the light is .5 whenever it is there."""
+    for step in range(0, 8000, 10):
+        light = 0.5
+        if 100 <= step < 300:
+            light = np.nan
+        look(alarms, step, [light, 0.0])
+    assert raised() == []
+
+
+def test_of_slow_rows_600_are_constant_before_a_sensor_is_silent(
+    tmp_path: Path, alarms: Alarms
+) -> None:
+    """Rows of an hour: ten minutes are none of them. Constant since step 3, each row is looked at."""
+    alarms = Alarms(AlarmCommand("true"), tmp_path, ["light", "overheating"], 3600.0)
+    for step in range(700):
+        look(alarms, step, [min(step, 3) / 3, 0.0])
+    assert raised() == [("silent", "step 603: light has been constant for 2,160,000 s")]
+
+
+def test_of_many_events_in_a_minute_sixty_are_said_and_all_are_in_the_log() -> None:
+    """A hundred in a minute, of which the first was in the log before; then one more after a minute."""
+    logged: list[dict[str, Any]] = []
+    said: list[str] = []
+    calls: list[str] = []
+    now_s = [0.0]
+    command: Any = SimpleNamespace(call=lambda _, sentence, **__: calls.append(sentence))
+    lost = [SensorEvent(LOST, step, "light", 60.0) for step in range(101)]
+    log = log_of([lost[0].entry()])
+    log.append = logged.append
+    log.path = Path("events.jsonl")
+    announcer = Announcer(log, said.append, command, clock=lambda: now_s[0])
+    for event in lost[:100]:
+        announcer.add(event, LOST)
+    now_s[0] = 60.0
+    announcer.add(lost[100], LOST)
+    assert logged == [event.entry() for event in lost[1:]]
+    assert calls == [event.sentence for event in (*lost[1:61], lost[100])]
+    further = "further ones of this minute are in events.jsonl alone"
+    assert said == [*calls[:60], further, calls[60]]
 
 
 def test_divergence_is_not_checked_while_steps_are_deferred(alarms: Alarms) -> None:

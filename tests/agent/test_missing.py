@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from horde_agent.life.life import Life
 from horde_agent.questions import excursions, nexting
 from horde_agent.record import Flag, Phase, Recorder, read, rows_in
 from horde_agent.refusals import BadInput
+from horde_agent.runs.storage.events import AlarmCommand
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.scoring.returns import returns_along
 from horde_agent.tiles import TileCoder
@@ -432,6 +434,158 @@ def test_missing_readings_are_exported_and_teach_the_same(
     settings = "--questions nexting --features unknown"
     assert cli.main(f"learn {source} --out {second_run} {settings}".split()) == 0
     assert summary_of(second_run)["weights_sha256"] == run.summary["weights_sha256"]
+
+
+# ---- lost sensors ---------------------------------------------------------------------------------------------------
+
+N_GIVEN = 120
+GIVEN_COLUMNS = """
+period_s = 0.1
+time = "t"
+action = "a"
+b = "b"
+actions = ["left", "right"]
+""" + "".join(f'[[channel]]\ncolumn = "{name}"\nlow = 0.0\nhigh = 1.0\n' for name in ("x", "y"))
+LOST_SENTENCES = [
+    "step 30: y has had no reading for 3 s",
+    "step 60: y has a reading again, after 6 s without one",
+    "step 105: y has had no reading for 2.5 s",
+]
+
+
+def given_rows() -> list[list[float]]:
+    """Return rows of t, x and y, 0.1 s apart but for one that comes 2 s late.
+
+    y is missing from row 20 to 59 and from row 80 on; x is missing now and then.
+    """
+    rows = []
+    for k in range(N_GIVEN):
+        t = k / 10
+        if k >= 30:
+            t = (k + 20) / 10
+        x = 0.25
+        y = 0.5
+        if k % 10 == 3:
+            x = NAN
+        if 20 <= k < 60 or k >= 80:
+            y = NAN
+        rows.append([t, x, y])
+    return rows
+
+
+def given_lines(first: int = 0, end: int = N_GIVEN) -> str:
+    cells = [[str(value).replace("nan", "") for value in row] for row in given_rows()[first:end]]
+    return "\n".join(["t,x,y,a,b", *(",".join([*row, "1,0.5"]) for row in cells)]) + "\n"
+
+
+def run_on_pipe(words: str, text: str, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert cli.main(words.split()) == 0
+
+
+def learn_pipe(options: str, patch: pytest.MonkeyPatch) -> None:
+    run_on_pipe(f"learn - --columns columns.toml {options}", given_lines(), patch)
+
+
+def learn_pipe_in_two(options: str, patch: pytest.MonkeyPatch) -> None:
+    """Stop while the sensor is lost: it is not lost again."""
+    run_on_pipe(f"learn - --columns columns.toml {options}", given_lines(0, 50), patch)
+    run_on_pipe("resume run --data - --on-alarm true", given_lines(50), patch)
+
+
+def learn_file(options: str, patch: pytest.MonkeyPatch) -> None:
+    words = f"learn --data t.csv --columns columns.toml {options}"
+    Path("t.csv").write_text(given_lines())
+    assert cli.main(words.split()) == 0
+
+
+def learn_file_and_more(options: str, patch: pytest.MonkeyPatch) -> None:
+    Path("t.csv").write_text(given_lines(0, 50))
+    Path("more.csv").write_text(given_lines(50))
+    assert cli.main(f"learn --data t.csv --columns columns.toml {options}".split()) == 0
+    assert cli.main(["resume", "run", "--data", "more.csv", "--on-alarm", "true"]) == 0
+
+
+def learn_growing_file(options: str, patch: pytest.MonkeyPatch) -> None:
+    Path("t.csv").write_text(given_lines())
+    words = f"learn --data t.csv --follow --steps 119 --columns columns.toml {options}"
+    assert cli.main(words.split()) == 0
+
+
+def learn_in_python(options: str, patch: pytest.MonkeyPatch) -> None:
+    ranges = [[0.0, 1.0]] * 2
+    settings = {"questions": "nexting", "period_s": 0.1, "out": "run"}
+    with StreamRun(["x", "y"], ranges, lost_after=2.5, on_alarm="true", **settings) as learner:
+        for t, *readings in given_rows()[:50]:
+            learner.row(readings, time=t)
+    with StreamRun.resume("run", on_alarm="true") as learner:
+        for t, *readings in given_rows()[50:]:
+            learner.row(readings, time=t)
+
+
+def learn_recorded_run(options: str, patch: pytest.MonkeyPatch) -> None:
+    learn_pipe("--questions nexting --out recorded", patch)
+    assert cli.main(f"learn --data recorded {options}".split()) == 0
+
+
+@pytest.mark.parametrize(
+    "learn_rows",
+    [
+        learn_pipe,
+        learn_pipe_in_two,
+        learn_file,
+        learn_file_and_more,
+        learn_growing_file,
+        learn_in_python,
+        learn_recorded_run,
+    ],
+)
+def test_a_sensor_is_lost_by_the_time_of_the_rows_once_until_it_is_back(
+    learn_rows: Callable[[str, pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a reading since 2.0 s, after 2.5 s: the first row later is number 30, at 5.0 s.
+
+    By the number of rows it would be lost at 45 and back after 4 s; by the last reading, at 104 again.
+    """
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        AlarmCommand, "call", lambda _, name, sentence, **__: calls.append((name, sentence))
+    )
+    monkeypatch.setattr(learn, "write_report", lambda run: run / "report.html")
+    monkeypatch.chdir(tmp_path)
+    Path("columns.toml").write_text(GIVEN_COLUMNS)
+
+    learn_rows("--questions nexting --lost-after 2.5 --on-alarm true --out run", monkeypatch)
+
+    assert calls == [("sensor_lost", LOST_SENTENCES[0]), ("sensor_lost", LOST_SENTENCES[2])]
+    events = RunFolder(Path("run")).events.read().events
+    said = [event["sentence"] for event in events if event["event"].startswith("sensor_")]
+    assert said == LOST_SENTENCES
+
+
+def test_a_life_s_sensor_is_lost_by_the_same_rule_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of steps of 0.1 s, missing from 20 to 59 and from 80 on, lost after 2.5 s: at steps 45 and 105."""
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        AlarmCommand, "call", lambda _, name, sentence, **__: calls.append((name, sentence))
+    )
+    monkeypatch.chdir(tmp_path)
+    ages = {*range(20, 60), *range(80, 1000)}
+    monkeypatch.setattr(learn, "make_env", lambda _config: DeadSensor(ages))
+    options = "--horizon 8 --seed 1 --excursion-probability 0 --on-alarm true --lost-after 2.5"
+    assert cli.main(f"learn --steps 120 --out a {options}".split()) == 0
+    expected = [
+        "step 45: saw has had no reading for 2.5 s",
+        "step 60: saw has a reading again, after 4 s without one",
+        "step 105: saw has had no reading for 2.5 s",
+    ]
+    output = capfd.readouterr().err
+    assert [output.count(sentence) for sentence in expected] == [1, 1, 1]
+    assert [sentence for name, sentence in calls if name == "sensor_lost"] == expected[::2]
 
 
 # ---- an hour with a dead sensor -------------------------------------------------------------------------------------

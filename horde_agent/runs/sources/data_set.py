@@ -6,6 +6,7 @@ that of a robot is.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -126,7 +127,7 @@ def data_session(
 
 
 def resumed_data_session(
-    config: LearnConfig,  # noqa: ARG001
+    config: LearnConfig,
     folder: RunFolder,
     console: Console,
     signals: SignalHandler,
@@ -147,6 +148,7 @@ def resumed_data_session(
     if more is not None:
         remarks = append_rows(folder, more)
     run = open_run(folder)
+    run.config = replace(run.config, on_alarm=config.on_alarm)
     if compares_frozen:
         refuse_without_horde(run)
     source = RecordedRows(run, resumed, takes_snapshots=True)

@@ -24,7 +24,7 @@ from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
 from horde_agent.runs.session import Source
 from horde_agent.runs.sources.row_source import replay_rows
-from horde_agent.runs.storage.events import Alarms, ClockEvents, Events
+from horde_agent.runs.storage.events import ClockEvents, Events
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.one_place import began_event
 from horde_agent.runs.storage.resume import (
@@ -101,17 +101,8 @@ class RobotSource(Source):
         super().__init__(run, self.life.student, config.steps)
         self._requested = requested
         self._is_redone = resumed.number > 0 and self.life.body.is_restorable
-        if self.alarm_command is not None:
-            names = [channel.name for channel in interface.channels]
-            self.life.observers.append(
-                Alarms(
-                    self.alarm_command,
-                    run.folder.path,
-                    names,
-                    interface.period_s,
-                    lost_after_s=config.lost_after,
-                )
-            )
+        if self.alarms is not None:
+            self.life.observers.append(self.alarms)
         if resumed.number:
             self.recorder = self._continued_recorder()
         else:

@@ -74,10 +74,12 @@ class RowSource(Source):
         super().__init__(run, learner.student, total)
 
     def take_row(self, row: Row, *, is_counted: bool = True) -> None:
-        """Learn from a complete row as `take_recorded` does, and show the progress."""
+        """Learn from a complete row as `take_recorded` does, check for alarms and show the progress."""
         learner = self.learner
         take_recorded(learner, row, learner.sampler, is_counted=is_counted)
         learner.counts.steps = row.step
+        if self.alarms is not None:
+            self.alarms.check(row, learner)
         progress = self._progress
         if progress is not None and progress.is_due(self.run.horde):
             progress.show(row.step, self.run.horde, self.student.errors)

@@ -21,7 +21,7 @@ from horde_agent.interface import Interface
 from horde_agent.learner import Learner
 from horde_agent.life.observers import Progress
 from horde_agent.refusals import BadInput
-from horde_agent.runs.config import IN_PYTHON, STANDARD_INPUT, resolve
+from horde_agent.runs.config import IN_PYTHON, STANDARD_INPUT, refuse_no_command, resolve
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.learn_from import channel_tables, data_settings
 from horde_agent.runs.sources.streamed_rows import StreamedRows, continued_run, longest_silence_s
@@ -65,7 +65,7 @@ class StreamRun:
             above but `questions`: an observation is then a mapping with everything by column.
         out: New folder for the results; the next free runs/data-N when None.
         clock: Time in seconds, from any point on.
-        settings: As of `horde learn`: seed, algorithm, step_size, snapshot_every, ...
+        settings: As of `horde learn`: seed, algorithm, step_size, snapshot_every, on_alarm, ...
 
     Attributes:
         horde: The demons.
@@ -152,6 +152,7 @@ class StreamRun:
         path: str | Path,
         *,
         questions: Questions | None = None,
+        on_alarm: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> StreamRun:
         """Return a run that continues with further rows: one of `StreamRun`, or of `horde learn` on data.
@@ -162,13 +163,16 @@ class StreamRun:
         Args:
             path: The run's folder.
             questions: Those that were given in Python; None for others.
+            on_alarm: Command to run at alarms, as of `horde learn`; the one of before is not run.
             clock: As of `StreamRun`.
 
         Raises:
             BadInput: If no rows can continue it.
         """
         folder = RunFolder(Path(path))
-        config = replace(resume_settings(folder, None), predictions=IN_PYTHON)
+        config = replace(resume_settings(folder, None), predictions=IN_PYTHON, on_alarm=on_alarm)
+        if on_alarm is not None:
+            refuse_no_command(on_alarm)
         stream = cls.__new__(cls)
         stream._folder = folder
         with ExitStack() as lock:

@@ -592,7 +592,7 @@ def continued_run(
 
     Args:
         folder: Its folder.
-        config: Its settings, with the predictions to write and the number of steps of now.
+        config: Its settings, with the predictions to write, the number of steps and the command for alarms of now.
         where: Name of the rows, for messages.
         own: Its questions if they were given in Python.
 
@@ -614,6 +614,7 @@ def continued_run(
         predict=config.predict,
         keep=config.keep,
         archive=config.archive,
+        on_alarm=config.on_alarm,
     )
     return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
 

@@ -15,17 +15,20 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     clock          the wall clock jumped `by_s` seconds; nothing but the record has it. Of a jump back while the
                    computer was off, which a resume finds (`stopped`), it is the least amount
     suspended      the computer was suspended for `by_s` seconds
+    sensor_lost    a `channel` has had no reading for --lost-after (60 s), by the time of the rows; `sentence`
+    sensor_back    it has one again
     surprise       predictions do not fit since `began`; `signals`, what each does, `policies`, `sentence`
     fits           predictions of these signals fit again
     diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
-Alarms are for an unattended run: the command is called with the alarm's name and a sentence.
+Alarms are for an unattended run, of a robot or of rows that another program writes: the command is
+called with the alarm's name and a sentence.
 
     diverged       a demon diverged               overheating a motor is too hot
     deadline       steps were more than 50 ms late, after the first ten seconds of the process
     disk           the disk is nearly full
-    silent         a sensor that varied has been constant for ten minutes
-    sensor_lost    a sensor's reading has been missing for --lost-after (60 s); once until it returns
+    silent         a sensor that varied has been constant for ten minutes and 600 steps
+    sensor_lost    the event; once until the sensor is back
     surprise       predictions do not fit any more (--surprise)
 
 An alarm is repeated after an hour, or once the problem is ten times as large: ten times as many late
@@ -36,27 +39,31 @@ the Horde learns.
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from horde_agent.life.life import LifeHooks, StepEvent
-from horde_agent.record import Flag, Recorder
+from horde_agent.life.stream import LearnedStream
+from horde_agent.record import Flag, Recorder, Row
 from horde_agent.record.segments import Records
 from horde_agent.runs.storage.event_log import EventLog
-from horde_agent.scoring.surprise import SurpriseEvent
-from horde_agent.types import Integers
 
 EVERY = 10  # steps between two checks
 SILENT_S = 600.0
 LOW_BYTES = 1_000_000_000
+LEAST_SILENT = 600
+"""Steps for which a sensor is constant before it is silent, if ten minutes have fewer."""
+MINUTE_S = 60.0
+MOST_A_MINUTE = 60  # sentences and calls of the command about events
 AGAIN_S = 3600.0
 SETTLING_S = (
     10.0  # in which a process that has just begun may be late, because it loads and compiles
@@ -249,48 +256,92 @@ class AlarmCommand:
             _log.warning("the command failed for alarm %r (%s): %s", name, sentence, error)
 
 
-class SurpriseLog:
-    """Records alarms about predictions, and when they fit again, as events; calls the alarm command.
+class SaidEvent(Protocol):
+    """An event that is said when it occurs."""
 
-    Steps that are learned from again after a resume raise the same alarms: those in the log are left out.
+    @property
+    def step(self) -> int:
+        """Its step."""
+
+    @property
+    def sentence(self) -> str:
+        """What is said of it, without a full stop."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as an event of a run."""
+
+
+class Announcer:
+    """Records events that are said when they occur, such as surprises, and calls the alarm command.
+
+    Steps that are learned from again after a resume have the same events: those in the log are left out.
+    Of a recording that is learned from fast, there may be many in a minute: all are in the log.
 
     Args:
         log: The events of the run.
         say: Prints a sentence.
         command: Called at each alarm; None for nothing.
+        clock: Time in seconds, from any point on.
     """
 
     def __init__(
-        self, log: EventLog, say: Callable[[str], None], command: AlarmCommand | None
+        self,
+        log: EventLog,
+        say: Callable[[str], None],
+        command: AlarmCommand | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._say = say
         self._command = command
-        events = log.read().events
-        self._recorded = {(event.get("event"), event.get("step")) for event in events}
+        self._clock = clock
+        self._recorded = {_key(entry) for entry in log.read().events}
+        self._minute_began_s = -math.inf
+        self._n_said = 0  # since then
 
-    def add(self, event: SurpriseEvent) -> None:
-        """Record an alarm, or its end, unless that was done."""
-        if (event.name, event.step) in self._recorded:
+    def add(self, event: SaidEvent, alarm: str | None) -> None:
+        """Record an event, say it and raise an alarm, unless that was done; `alarm` is its name, None for no alarm."""
+        entry = event.entry()
+        key = _key(entry)
+        if key in self._recorded:
             return
-        self._recorded.add((event.name, event.step))
-        self._log.append(event.entry())
+        self._recorded.add(key)
+        self._log.append(entry)
+        now_s = self._clock()
+        if now_s - self._minute_began_s >= MINUTE_S:
+            self._minute_began_s = now_s
+            self._n_said = 0
+        self._n_said += 1
+        if self._n_said > MOST_A_MINUTE:
+            return
         self._say(event.sentence)
-        if self._command is not None:
-            self._command.call("surprise", event.sentence, again_s=0.0)
+        if self._n_said == MOST_A_MINUTE:
+            self._say(f"further ones of this minute are in {self._log.path} alone")
+        if self._command is not None and alarm is not None:
+            self._command.call(alarm, event.sentence, again_s=0.0)
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what makes two entries of the log the same event."""
+    return entry.get("event"), entry.get("step"), entry.get("channel")
 
 
 class Alarms(LifeHooks):
-    """Observe a life and call a command at each alarm."""
+    """Call a command at each alarm of a life, which it observes, or of another stream.
+
+    Args:
+        command: The command.
+        folder: The run's folder, whose disk may be full.
+        channels: Names of the channels.
+        period_s: Duration of a step in seconds; it is looked at once a second, or each ten steps.
+    """
 
     def __init__(
         self,
         command: AlarmCommand,
         folder: Path,
-        channels: list[str],
+        channels: Sequence[str],
         period_s: float,
-        *,
-        lost_after_s: float = 60.0,
     ) -> None:
         self._command = command
         self._folder = folder
@@ -298,34 +349,34 @@ class Alarms(LifeHooks):
         self._hot: int | None = None
         if "overheating" in channels:
             self._hot = channels.index("overheating")
-        self._patience = round(SILENT_S / period_s)
+        self._every = min(max(round(1.0 / period_s), 1), EVERY)
+        self._patience = max(round(SILENT_S / period_s), LEAST_SILENT)
+        self._silent_s = self._patience * period_s
         self._last = np.full(len(channels), np.nan, dtype=np.float32)
         self._changed_at = np.zeros(len(channels), dtype=np.int64)
         self._has_varied = np.zeros(len(channels), dtype=bool)
-        self._lost_after_s = lost_after_s
-        self._lost_after = max(round(lost_after_s / period_s), 1)
-        self._read_at: Integers | None = None
-        self._is_lost = np.zeros(len(channels), dtype=bool)
         self._settling = round(SETTLING_S / period_s)
         self._first_step: int | None = None
         self._n_late_at_first = 0  # steps that were late while the process began
         self._n_late = 0
 
     def after_step(self, event: StepEvent) -> None:
-        """Check for alarms every `EVERY` steps."""
-        life = event.life
-        row = event.row
-        if row.step % EVERY:
+        """Check for alarms at a step of a life."""
+        self.check(event.row, event.life)
+
+    def check(self, row: Row, stream: LearnedStream) -> None:
+        """Check for alarms at the newest row of a stream, unless it was done less than a second ago."""
+        if row.step % self._every:
             return
+        horde = stream.student.horde
         if self._hot is not None and row.observation[self._hot] > 0.5:
             self._command.call("overheating", f"step {row.step:,}: a motor is too hot")
-        self._check_deadlines(row.step, life.counts.deadlines_missed)
+        self._check_deadlines(row.step, stream.counts.deadlines_missed)
         self._check_silence(row.step, row.observation)
-        self._check_lost(row.step, row.observation)
-        if row.step % (100 * EVERY) == 0:
+        if row.step % (100 * self._every) == 0:
             self._check_disk(row.step)
-        if not life.horde.n_waiting and life.horde.n_diverged:
-            diverged = life.horde.diverged
+        if not horde.n_waiting and horde.n_diverged:
+            diverged = horde.diverged
             self._command.call(
                 "diverged",
                 f"step {row.step:,}: {len(diverged)} demons diverged, the last one is {diverged[-1]}",
@@ -355,25 +406,14 @@ class Alarms(LifeHooks):
             )
 
     def _check_silence(self, step: int, observation: np.ndarray) -> None:
-        """Raise an alarm for each channel that varied and then was constant for `SILENT_S`."""
-        moves = observation != self._last
+        """Raise an alarm for each channel that varied and then was constant for a while."""
+        is_missing = np.isnan(observation)
+        moves = ~is_missing & (observation != self._last)
         self._has_varied |= moves & ~np.isnan(self._last)
-        self._changed_at[moves] = step
-        self._last = observation.copy()
+        self._changed_at[moves | is_missing] = step
+        self._last = np.where(is_missing, self._last, observation)
         silent = np.flatnonzero(self._has_varied & (step - self._changed_at >= self._patience))
         for i in silent.tolist():
             self._has_varied[i] = False
-            message = f"{self._channels[i]} has been constant for {SILENT_S:.0f} s"
+            message = f"{self._channels[i]} has been constant for {self._silent_s:,.0f} s"
             self._command.call("silent", f"step {step:,}: {message}", again_s=0.0)
-
-    def _check_lost(self, step: int, observation: np.ndarray) -> None:
-        """Raise an alarm for each channel whose reading has been missing for `lost_after_s`."""
-        if self._read_at is None:
-            self._read_at = np.full(observation.size, step)
-        is_missing = np.isnan(observation)
-        self._read_at[~is_missing] = step
-        is_lost = is_missing & (step - self._read_at >= self._lost_after)
-        for i in np.flatnonzero(is_lost & ~self._is_lost).tolist():
-            message = f"{self._channels[i]} has had no reading for {self._lost_after_s:g} s"
-            self._command.call("sensor_lost", f"step {step:,}: {message}", again_s=0.0)
-        self._is_lost = is_lost

@@ -82,6 +82,7 @@ _LATER_READINGS: dict[str, float] = {
     r"student/streams/stream\d+/held/n_missing": 0.0,
     r"student/streams/stream\d+/held/is_missing": 1.0,
     r"student/streams/stream\d+/held/since_step": -1.0,
+    r"student/streams/stream\d+/held/(lost_)?since_s": math.nan,
 }
 """Arrays of a snapshot with a number per channel, and what a channel has that was added after it."""
 _N_UNREAD = r"life/student/streams/stream\d+/held/_n_unread"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,6 +100,8 @@ def open_run(
 ) -> Run:
     """Return the run of a folder at its start, as one Horde and without its robot; nothing is written.
 
+    A command for alarms in its settings is not run.
+
     Args:
         folder: Its folder.
         header: Of its recording; read when None, from one with rows.
@@ -108,7 +110,7 @@ def open_run(
     Raises:
         BadInput: If its settings, its recording or its questions cannot be read or were changed.
     """
-    config = folder.sound_settings().of_one_horde
+    config = replace(folder.sound_settings().of_one_horde, on_alarm=None)
     header = header or folder.extent().header
     try:
         env = HeaderEnv(header)
