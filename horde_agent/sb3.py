@@ -32,7 +32,7 @@ from horde_agent.horde import Horde
 from horde_agent.interface import HeldReadings, Interface
 from horde_agent.life.counts import RobotInfo
 from horde_agent.life.learner import check_fit, encoder
-from horde_agent.record import BROKEN, Observation
+from horde_agent.record import BROKEN, Flag, Observation
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -136,7 +136,8 @@ class HordeCallback(BaseCallback):
             reached = self._last_of_episode(info["terminal_observation"])
         else:
             reached = following
-        if reached is not None and not RobotInfo.of(info).flags & BROKEN:
+        flags = RobotInfo.of(info).flags
+        if reached is not None and not flags & BROKEN:
             stream.learn(
                 action,
                 self.last_probability,
@@ -148,7 +149,7 @@ class HordeCallback(BaseCallback):
             self.n_learned += 1
             if not is_done:
                 return
-        self._begin(k, following)
+        self._begin(k, following, is_other=is_done or bool(flags & Flag.GAP))
 
     def _original_rewards(self) -> list[float]:
         """Return the reward of the latest step of each environment, as the environment gave it."""
@@ -196,9 +197,12 @@ class HordeCallback(BaseCallback):
             )
         return probability
 
-    def _begin(self, k: int, observation: Observation) -> None:
-        """Begin the stream of environment `k` at an observation, which does not follow from the one before."""
-        filled = self._held[k].fill(observation, begins=True)
+    def _begin(self, k: int, observation: Observation, *, is_other: bool = True) -> None:
+        """Begin the stream of environment `k` at an observation, of which nothing is learned.
+
+        `is_other` is whether time has passed since the one before, so that its readings are not held.
+        """
+        filled = self._held[k].fill(observation, begins=is_other)
         self.streams[k].begin(observation, self._encode(filled))
         self.n_gaps += 1
 
@@ -512,6 +516,7 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self._horde = horde
         self._encode = encoder(interface)
         self._held = HeldReadings(interface)
+        self._is_begun = False
         self._places = [index[name] for name in names]
         self.n_predictions = len(names)
         box: Any = env.observation_space
@@ -533,10 +538,16 @@ class PredictiveObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
             "chosen_layout": None,
         }
 
+    def reset(self, **options: Any) -> Any:
+        """Begin an episode, in which no reading of the one before is held; as of the environment."""
+        self._is_begun = False
+        return super().reset(**options)
+
     def observation(self, observation: Any) -> NDArray[np.float32]:
         """Return the observation with its predictions, float32, shape (n_channels + n_predictions,)."""
         readings = np.asarray(observation, dtype=np.float32)
-        tiles = self._encode(self._held.fill(readings, begins=False))
+        tiles = self._encode(self._held.fill(readings, begins=not self._is_begun))
+        self._is_begun = True
         predicted = self._horde.predict(tiles, self._held.known(readings))[self._places]
         return np.concatenate([readings, predicted.astype(np.float32)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,15 +178,16 @@ def train(
 
 
 class Unread(Corridor):
-    """The corridor with a second channel, whose reading is missing from step 5 of an episode to step 8."""
+    """The corridor with a second channel, whose reading is missing at some steps of an episode."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, missing: Sequence[int] = (5, 6, 7, 8), **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.missing = missing
 
     def observed(self) -> np.ndarray:
         second = 0.5
-        if 5 <= self.steps <= 8:
+        if self.steps in self.missing:
             second = np.nan
         return np.append(super().observed(), second).astype(np.float32)
 
@@ -212,6 +214,53 @@ def test_a_missing_reading_concerns_the_questions_about_it_alone() -> None:
     model.learn(64, callback=callback)
     assert callback.n_learned == 64
     assert horde.n_skipped.tolist() == [0, 12]
+
+
+class TilesSpy(Horde):
+    """Records the tiles with which streams begin, and those of predictions."""
+
+    def __init__(self, interface: Interface) -> None:
+        coder = interface.coder
+        question = GVF("second", Behaviour(), Channel(1), 0.5)
+        super().__init__([question], n_features=coder.n_features, n_active=coder.n_active)
+        self.began: list[list[int]] = []
+        self.predicted: list[list[int]] = []
+
+    def begin(self, observation: Any, tiles: Any) -> Any:
+        self.began.append(tiles.tolist())
+        return super().begin(observation, tiles)
+
+    def predict(self, tiles: Any, observation: Any = None) -> Any:
+        self.predicted.append(tiles.tolist())
+        return super().predict(tiles, observation)
+
+
+def test_a_stale_frame_ends_no_reading_that_is_held_and_a_gap_does() -> None:
+    """Missing from step 5 on; at step 5 the last one is held, for a period, unless it follows a gap."""
+    face = Interface.of(Unread()).with_unknown()
+    for fault, second in (({"stale": 1}, 0.5), ({"gap": 1}, np.nan)):
+        env = Unread(range(5, 100), faulty=5, fault=fault)
+        horde = TilesSpy(face)
+        policy = {"features_extractor_class": WithoutSecond}
+        model = model_of("PPO", env, n_steps=8, batch_size=8, n_epochs=1, policy_kwargs=policy)
+        model.learn(8, callback=HordeCallback(horde, face))
+        expected = [face.encode(np.array([place / 4, second])).tolist() for place in range(5)]
+        assert len(horde.began) == 2
+        assert horde.began[1] in expected
+
+
+def test_no_reading_of_an_episode_is_held_in_the_next_one() -> None:
+    """Two steps after a reset it is there; after the next reset it is unknown, and not what it was."""
+    face = Interface.of(Unread()).with_unknown()
+    horde = TilesSpy(face)
+    env = PredictiveObservation(Unread(missing=(0,)), horde, face, ["second"])
+    for _ in range(2):
+        env.reset()
+        env.step(0)
+    place = np.array([0.0, 0.5])
+    unknown = np.array([0.0, np.nan])
+    expected = [face.encode(one).tolist() for one in (unknown, place)]
+    assert horde.predicted == expected * 2
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
