@@ -872,8 +872,8 @@ def test_a_sensor_is_lost_by_the_time_of_the_rows_once_until_it_is_back(
 
     assert calls == [("sensor_lost", LOST_SENTENCES[0]), ("sensor_lost", LOST_SENTENCES[2])]
     events = RunFolder(Path("run")).events.read().events
-    said = [event["sentence"] for event in events if event["event"].startswith("sensor_")]
-    assert said == LOST_SENTENCES
+    sentences = [event["sentence"] for event in events if event["event"].startswith("sensor_")]
+    assert sentences == LOST_SENTENCES
 
 
 def test_a_life_s_sensor_is_lost_by_the_same_rule_and_that_is_said(
