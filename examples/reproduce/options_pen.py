@@ -1,4 +1,4 @@
-"""What executed options do in the pen of the simulated robot, what learned models say of it, and where they fail.
+"""Compare executed options of the simulated robot with the predictions of their learned models.
 
 A random life of the planar robot is learned from, off-policy. In another life, whose start states are
 kept, the robot follows each option from each state until it stops, at most `HORIZON` steps, twice with
@@ -40,24 +40,24 @@ HORIZON = 50
 BETWEEN_STATES = 60
 """Steps of the random behaviour between two start states."""
 BETWEEN_FRESH = 20
-"""The same between those that least squares is given."""
+"""Steps of the random behaviour between the start states of the executions that least squares learns from."""
 LEAST_SHARE = 0.05
-"""Of the excursions, at whose stop a feature must be active to be predicted."""
+"""Share of the excursions that must stop with a feature active, for the feature to be predicted."""
 WALL = "to the wall"
 LIGHT = "to the light"
 OWN = "its own: light at a wall"
 NAMES = (WALL, LIGHT, OWN)
 EVERY = 8
-"""Of the features, one in so many is predicted."""
+"""One in 8 of these features is predicted."""
 CONTROL_EVERY = 16
-"""Of these, one in so many is predicted by the control, too."""
+"""One in 16 of those is predicted by the control, too."""
 POSED_AFTER = 20_000
 """Steps of a life that the value of the main task is learned from, before the robot poses its subtask."""
 FOUND_AFTER = 50_000
 """Steps of the life from which it then finds the option."""
 BONUS = 2.0
 RIDGE = 100.0
-"""Of least squares; chosen on `TUNING_SEED`, as the weight of pairs."""
+"""Ridge of least squares, chosen on `TUNING_SEED`, as the weight of pairs is."""
 RIDGE_OF_PAIRS = 30.0
 PAIRS_WEIGHT = 1_000.0
 _FINE = 400  # readings by which the tiles of a range are found
@@ -78,7 +78,7 @@ class Life(NamedTuple):
         return self.action.size
 
     def learn(self, horde: Horde, first: int, last: int, shown: Shown | None = None) -> None:
-        """Learn from the steps `first` to `last`; what is shown at each stop is kept up to date."""
+        """Learn from the steps `first` to `last`; update `shown` at each of them."""
         horde.begin(self.observation[first], self.tiles[first])
         for step in range(first, last):
             if shown is not None:
@@ -114,7 +114,7 @@ class StopsInLife:
 
 @dataclass(frozen=True, eq=False)
 class ElsewhereActive:
-    """Whether a feature was active at another stop of the same option, for the control."""
+    """The control's cumulant: 1 if a feature was active at another stop of the same option."""
 
     feature: int
     tiles: Integers  # of each state of the life, those of another stop where the option stops, (n + 1, n_active)
@@ -399,7 +399,7 @@ class PenScores(NamedTuple):
     n_steps: Floats  # median steps until the stop, (n_options,)
     stopped: Floats  # share of the excursions that stopped, (n_options,)
     n_frequent: Integers  # features that are active at enough stops, (n_options,)
-    place: Floats  # of the found option, (n, 5): x and y where it began and ended, in metres, and whether it stopped
+    place: Floats  # of the found option, (n, 5): x, y of beginning and end in metres, and 1 if it stopped, else 0
 
 
 class PenCauses(NamedTuple):
@@ -411,7 +411,7 @@ class PenCauses(NamedTuple):
 
 
 class Pen:
-    """A life of the robot, its options, and what they do when executed."""
+    """A life of the robot, its options, and the outcomes of their executions."""
 
     def __init__(self, seed: int, n_steps: int, n_states: int) -> None:
         self.seed = seed
