@@ -69,7 +69,7 @@ from horde_agent.runs.sources.streamed_rows import (
     followed_table,
     piped_session,
     resumed_followed_session,
-    resumed_piped_session,
+    resumed_streamed_session,
     stream_table,
 )
 from horde_agent.runs.storage.files import read_json
@@ -181,7 +181,10 @@ def resume(command: ResumeConfig, signals: SignalHandler) -> None:
 
 def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
     """Return what makes the session of a resumed run; raise BadInput if the command does not fit it."""
-    has_stream = command.data == STANDARD_INPUT
+    more = command.data
+    has_stream = more == STANDARD_INPUT or (
+        more is not None and config.backend == "data" and RunFolder(command.run).is_streamed
+    )
     if not has_stream and (command.predictions or command.predict):
         raise BadInput(
             "--predictions and --predict are for rows from standard input: --data -; omit them"
@@ -203,13 +206,15 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
             "with further rows; omit it"
         )
     if has_stream:
-        stream = ResumedStream(command.predictions, command.predict, command.compare_frozen)
-        return partial(resumed_piped_session, stream)
+        if more == STANDARD_INPUT:
+            more = None
+        stream = ResumedStream(more, command.predictions, command.predict, command.compare_frozen)
+        return partial(resumed_streamed_session, stream)
     if config.follow and command.data is None:
         return resumed_followed_session
     if config.backend == "data" and RunFolder(command.run).is_streamed:
         raise BadInput(
-            f"the rows of {command.run} came from standard input: continue with further ones by --data -"
+            f"the rows of {command.run} came one by one: continue with further ones by --data, a file, a folder or -"
         )
     if config.backend in RECORDED:
         return partial(

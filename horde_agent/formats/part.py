@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +20,13 @@ Chunk = Mapping[str, NDArray[Any]]
 
 CHUNK_ROWS = 32_768
 _MOST_NAMED = 30  # columns in a message
+
+
+def rows_of_chunk(chunk: Chunk) -> Iterator[Chunk]:
+    """Yield each row of columns, likewise, as columns of one row."""
+    n_rows = len(next(iter(chunk.values())))
+    for i in range(n_rows):
+        yield {name: column[i : i + 1] for name, column in chunk.items()}
 
 
 class Actions(NamedTuple):

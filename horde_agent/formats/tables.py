@@ -37,7 +37,7 @@ from horde_agent.formats.columns import (
     layout_without_transitions,
 )
 from horde_agent.formats.fit import LATE, MOST_SPACINGS, TableFit
-from horde_agent.formats.part import Chunk, Part
+from horde_agent.formats.part import Chunk, Part, rows_of_chunk
 from horde_agent.interface import HeldReadings, Interface
 from horde_agent.interface.held import filled_rows
 from horde_agent.life.flags import borders_of
@@ -348,6 +348,11 @@ class Table:
             n_read += part.n_rows
             if part.n_rows:
                 yield part
+
+    def row_cells(self) -> Iterator[Chunk]:
+        """Yield the cells of each row by column, each of shape (1,), from the first row on."""
+        for chunk in self._chunks():
+            yield from rows_of_chunk(chunk)
 
     def check_fit(self) -> None:
         """Raise BadInput if the rows that were read do not fit the period, or no step can be learned from."""

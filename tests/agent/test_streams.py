@@ -620,18 +620,54 @@ def test_a_run_on_data_continues_with_further_rows_as_with_one_table(
     same("run", "whole")
 
 
-def test_a_stream_continues_with_further_rows_as_one(folder: Folder) -> None:
-    """Three pipes, one after another, are one: also after one that a signal ended."""
+@pytest.mark.parametrize("more", ["-", "middle.csv", "middle.jsonl", "days"])
+def test_a_stream_continues_with_further_rows_as_one(more: str, folder: Folder) -> None:
+    """Three pieces, one after another, are one pipe: the second may be a file or a folder."""
     first, second = split(folder, 100)
     third = [second[0], *second[101:]]
+    Path("middle.csv").write_text("\n".join(second[:101]) + "\n")
+    Path("middle.jsonl").write_text("\n".join(json_lines(rows())[100:200]) + "\n")
+    Path("days").mkdir()
+    if more == "days":
+        write_parquet(rows(), 100, 150, "days/9.parquet")
+        write_parquet(rows(), 150, 200, "days/10.parquet")
     words = f"{LEARN} --questions questions.toml --horizon 10"
 
     assert folder.run(f"{words} --out whole", [*first, *second[1:]]) == 0
     assert folder.run(f"{words} --out run", first) == 0
-    assert folder.run("resume run --data -", second[:101]) == 0
+    assert folder.run(f"resume run --data {more}", second[:101]) == 0
     assert folder.run("resume run --data -", third) == 0
 
     same("run", "whole")
+
+
+def test_further_rows_that_do_not_continue_a_stream_leave_it_as_it_was(
+    folder: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They are checked before one is learned from; a file that was followed has no place behind others."""
+    header, *lines = csv_lines(rows(100))
+    split(folder, 0)
+    append("\n".join([header, *lines[:50]]) + "\n")
+    Path("more.csv").write_text("\n".join([header, *lines[50:]]) + "\n")
+    Path("again.csv").write_text("\n".join([header, *lines[50:90], lines[10]]) + "\n")
+    Path("other.csv").write_text("t,x,z,a,p\n9.0,0,0,1,0.5\n9.1,0,0,1,0.5\n")
+    words = f"{FOLLOW} --steps 49"
+    assert folder.run(f"{words} --out run") == 0
+    files = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    for more, why in (
+        ("again.csv", "again.csv, row 41, column 't'"),
+        ("other.csv", "no column 'y'"),
+        ("none.csv", "does not exist"),
+    ):
+        assert folder.run(f"resume run --steps 99 --data {more}") == 2
+        assert why in capfd.readouterr().err
+    assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == files
+
+    assert folder.run("resume run --steps 99 --data more.csv --predictions p") == 0
+    assert summary_of("run")["learning_steps"] == 99
+    assert len(Path("p").read_text().splitlines()) == 50
+    assert folder.run("resume run --steps 200") == 2
+    assert "has gone on with other rows than those of log.csv" in capfd.readouterr().err
 
 
 def test_a_history_without_actions_is_learned_as_a_whole_before_the_stream(folder: Folder) -> None:

@@ -179,14 +179,7 @@ def append_rows(folder: RunFolder, more: Path) -> list[str]:
             f"--data {more}: {folder.path} learns in {settings.passes} passes, to which no rows can be added: start a "
             "new run"
         )
-    data_format = format_of(more)
-    if isinstance(data_format, TableFile):
-        table = data_format.open_as(more, columns_of(folder))
-    else:
-        table = data_format.open(more, settings.columns)
-    env = HeaderEnv(table.header)
-    recorded = header_of(folder.life)
-    refuse_other_body(folder, recorded, record_header(env, Interface.of(env)))
+    table = further_table(folder, more)
     table.start = imported.place
     parts = iter(table)
     first = next(parts, None)
@@ -209,6 +202,19 @@ def append_rows(folder: RunFolder, more: Path) -> list[str]:
         place = table.end.state()
     folder.events.append({**event, "position": place}, is_needed=True)
     return [*table.facts, *table.remarks]
+
+
+def further_table(folder: RunFolder, more: Path) -> Table:
+    """Return further rows of a run on data; raise BadInput if they cannot be read, or have other columns."""
+    data_format = format_of(more)
+    if isinstance(data_format, TableFile):
+        table = data_format.open_as(more, columns_of(folder))
+    else:
+        table = data_format.open(more, folder.sound_settings().columns)
+    env = HeaderEnv(table.header)
+    recorded = header_of(folder.life)
+    refuse_other_body(folder, recorded, record_header(env, Interface.of(env)))
+    return table
 
 
 def columns_of(folder: RunFolder) -> Columns:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from horde_agent.formats.arrow_files import PARQUET, order_of, parquet_files
+from horde_agent.formats.part import rows_of_chunk
 from horde_agent.refusals import BadInput
 from horde_agent.runs.sources.arriving_files import ArrivingFiles, FollowedFiles, PlacedLine
 from horde_agent.runs.sources.line_reader import Line
@@ -83,9 +84,7 @@ def _rows_behind(file: Path, names: Sequence[str], n_rows: int) -> Iterator[Line
     """Yield the rows of a file behind its first `n_rows`."""
     number = 0
     for chunk in PARQUET.chunks(file, names):
-        n_rows_of_chunk = len(next(iter(chunk.values())))
-        for i in range(n_rows_of_chunk):
+        for cells in rows_of_chunk(chunk):
             number += 1
             if number > n_rows:
-                cells = {name: column[i : i + 1] for name, column in chunk.items()}
                 yield Line(f"{file}, row {number}".encode(), cells=cells)

@@ -35,11 +35,23 @@ from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
 from horde_agent.runs.session import Session
 from horde_agent.runs.sources.arriving_files import FollowedFiles
-from horde_agent.runs.sources.data_set import columns_of, place_behind, remove_unfinished
+from horde_agent.runs.sources.data_set import (
+    columns_of,
+    further_table,
+    place_behind,
+    remove_unfinished,
+)
 from horde_agent.runs.sources.followed_bags import BagPlace, followed_bags
 from horde_agent.runs.sources.followed_file import FollowedFile, Place
 from horde_agent.runs.sources.followed_folder import FolderPlace, followed_folder
-from horde_agent.runs.sources.line_reader import MOST_BYTES, Line, LineReader, Lines, Pipe
+from horde_agent.runs.sources.line_reader import (
+    MOST_BYTES,
+    Line,
+    LineReader,
+    Lines,
+    Pipe,
+    TableLines,
+)
 from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.row_source import RowSource
 from horde_agent.runs.storage.event_log import STREAMED
@@ -519,10 +531,12 @@ class ResumedStream(NamedTuple):
     """What a command says about the predictions at further rows.
 
     Attributes:
+        more: The data set with the rows; None for standard input.
         predictions, predict: As in the settings.
         compares_frozen: Whether the history ends here, with whose weights the tests are scored, too.
     """
 
+    more: Path | None
     predictions: str | None
     predict: str | None
     compares_frozen: bool = False
@@ -550,18 +564,34 @@ def piped_session(
     return Session(LineRows(run, table, LineReader(_standard_input())), console, signals)
 
 
-def resumed_piped_session(
+def resumed_streamed_session(
     command: ResumedStream,
     config: LearnConfig,
     folder: RunFolder,
     console: Console,
     signals: SignalHandler,
 ) -> Session:
-    """Return a session that continues a run on data with the rows of standard input; raise as `continued_run`."""
+    """Return a session that continues a run on data, row by row, with those of standard input or of a data set.
+
+    Raises:
+        BadInput: As `continued_run`, or if a row of the data set is invalid or does not follow.
+    """
     config = replace(config, predictions=command.predictions, predict=command.predict)
-    continued = continued_run(folder, config, _STANDARD_INPUT)
+    if command.more is None:
+        continued = continued_run(folder, config, _STANDARD_INPUT)
+        lines: Lines = LineReader(_standard_input())
+    else:
+        continued = continued_run(folder, config, str(command.more))
+        table = further_table(folder, command.more)
+        lines = TableLines(table)
     run = continued.run
-    source = LineRows(run, continued.table, LineReader(_standard_input()), continued.resumed)
+    source = LineRows(run, continued.table, lines, continued.resumed)
+    if command.more is not None:
+        try:
+            _check_rows(table, source.rows.position(is_complete=False))
+        except BaseException:
+            source.abandon()
+            raise
     if command.compares_frozen:
         refuse_without_horde(run)
         source.end_history()
@@ -569,6 +599,13 @@ def resumed_piped_session(
         console.print(note, highlight=False, soft_wrap=True)
     run.end_live_page()
     return Session(source, console, signals)
+
+
+def _check_rows(table: Table, place: Position) -> None:
+    """Raise BadInput if a row of a table is invalid, or does not continue those before a place."""
+    table.start = place
+    for _ in table:
+        pass
 
 
 class ContinuedRun(NamedTuple):
@@ -693,6 +730,11 @@ def resumed_followed_session(
                 f"{config.columns} has changed since {folder.path} began, whose weights fit it no more; restore it"
             )
     source = continued.resumed.source or folder.events.read().first("began") or {}
+    if continued.resumed.source is not None and "place" not in source:
+        raise BadInput(
+            f"{folder.path} has gone on with other rows than those of {path}, so there is no place in them: continue "
+            "with further ones by --data"
+        )
     # There is no place after a kill before the first row
     file = _followed(path, table, source.get("place"))
     rows = FollowedRows(continued.run, table, file, continued.resumed)
