@@ -76,6 +76,7 @@ _MOST_OUTSIDE = 3  # of the last HOLD blocks, while it fits
 _NAMED = 1e-3  # share of the largest evidence with which a signal is named
 _LEAST_NAMED = 20.0
 _MOST_NAMED = 5
+_MOST_QUESTIONS = 3
 _MOST_POINTS = 1024  # of the curve
 _TINY = 1e-12
 
@@ -106,6 +107,7 @@ class SurpriseEvent(NamedTuple):
         signals: The signals, the most surprising one first.
         changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.
         policies: Policies under which the first signal surprises most.
+        questions: The questions that surprise most, of the first signals.
         evidence: That of an alarm, the mean over tests and signals.
         threshold: The evidence at which an alarm is raised.
     """
@@ -118,6 +120,7 @@ class SurpriseEvent(NamedTuple):
     signals: tuple[str, ...]
     changes: tuple[str, ...]
     policies: tuple[str, ...]
+    questions: tuple[str, ...]
     evidence: float
     threshold: float
 
@@ -507,8 +510,9 @@ class Surprise:
         order = np.argsort(-np.where(is_named, of_signals, -1.0), kind="stable")
         named = order[: min(int(is_named.sum()), _MOST_NAMED)].tolist()
         first = named[0]
-        test = int(evidence[:, first].argmax())
-        began = detector.beginning(test, first)
+        tests = evidence.argmax(axis=0)
+        began = detector.beginning(int(tests[first]), first)
+        n_blocks = detector.n_since(began.likeliest)
         event = SurpriseEvent(
             name="surprise",
             step=step,
@@ -516,8 +520,9 @@ class Surprise:
             began_first=began.first,
             began_last=began.last,
             signals=tuple(self.signals[number] for number in named),
-            changes=tuple(_CHANGES[int(evidence[:, number].argmax())] for number in named),
-            policies=self._worst_policies(first, test, detector.n_since(began.likeliest)),
+            changes=tuple(_CHANGES[int(tests[number])] for number in named),
+            policies=self._worst_policies(first, int(tests[first]), n_blocks),
+            questions=self._worst_questions(named, tests, n_blocks),
             evidence=detector.total,
             threshold=self.threshold,
         )
@@ -532,15 +537,33 @@ class Surprise:
         detector.restart()
         self._report(event)
 
-    def _worst_policies(self, signal: int, test: int, n_blocks: int) -> tuple[str, ...]:
-        """Return the policies under which a signal's questions deviate at least half as much as under the worst."""
+    def _mean_deviations(self, test: int, n_blocks: int) -> Floats:
+        """Return how far each question deviated in the last blocks in the value of a test, shape (n_demons,)."""
         n_blocks = max(1, min(n_blocks, HOLD))
         places = np.arange(self.detector.n - n_blocks, self.detector.n) % HOLD
         row = 0
         if test in (RISES_SECOND, FALLS_SECOND):
             row = 1
         deviations = self._z[places, row].astype(np.float64)
-        size = np.abs(deviations.mean(axis=0))
+        return np.asarray(np.abs(deviations.mean(axis=0)))
+
+    def _worst_questions(
+        self, signals: Sequence[int], tests: Integers, n_blocks: int
+    ) -> tuple[str, ...]:
+        """Return the questions that deviate most, those of the first signal first; `tests` is of each signal."""
+        names: list[str] = []
+        for signal in signals:
+            size = self._mean_deviations(int(tests[signal]), n_blocks)
+            demons = np.flatnonzero(self._signal == signal)
+            if signal == len(self.signals) - 1:
+                demons = np.flatnonzero(self._signal >= 0)
+            order = demons[np.argsort(-size[demons], kind="stable")]
+            names.extend(self._questions[demon].name for demon in order.tolist())
+        return tuple(names[:_MOST_QUESTIONS])
+
+    def _worst_policies(self, signal: int, test: int, n_blocks: int) -> tuple[str, ...]:
+        """Return the policies under which a signal's questions deviate at least half as much as under the worst."""
+        size = self._mean_deviations(test, n_blocks)
         by_policy: dict[str, list[float]] = {}
         for demon in np.flatnonzero(self._signal == signal).tolist():
             by_policy.setdefault(self._policies[demon], []).append(float(size[demon]))
@@ -573,6 +596,7 @@ class Surprise:
             signals=tuple(self.signals[number] for number in np.flatnonzero(is_over)),
             changes=(),
             policies=(),
+            questions=(),
             evidence=detector.total,
             threshold=self.threshold,
         )
@@ -630,7 +654,7 @@ def _rounded(numbers: Floats) -> list[float]:
 
 def _event_of(entry: dict[str, Any]) -> SurpriseEvent:
     """Return an event from its fields as JSON has them."""
-    lists = {name: tuple(entry[name]) for name in ("signals", "changes", "policies")}
+    lists = {name: tuple(entry[name]) for name in ("signals", "changes", "policies", "questions")}
     return SurpriseEvent(**{**entry, **lists})
 
 

@@ -318,6 +318,7 @@ def test_an_alarm_names_the_noisier_reading_and_its_beginning_and_later_that_pre
     assert alarm.signals == ("y",)
     assert alarm.changes == ("errs more",)
     assert set(alarm.policies) == {"left", "right"}
+    assert set(alarm.questions) == {"y left", "y right"}
     assert alarm.began_first <= SETTLED <= alarm.began_last + 16
     assert abs(alarm.began - SETTLED) <= 16
     assert alarm.evidence >= alarm.threshold == 86_400.0 / 8
@@ -508,6 +509,18 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
     page = Path(report.write_report(learned.path)).read_text()
     assert events[0]["sentence"][1:] in page
     assert (learned.path / "surprise.png").is_file()
+    assert (learned.path / "alarm.png").is_file()
+    traces = table["at_the_last_alarm"]
+    assert {trace["question"] for trace in traces} == {"y0", "y1"}
+    readings, _ = rows_of_change(4_500, changed_at=2_500)
+    first = traces[0]["step"][0]
+    assert first < 2_500 < events[0]["step"] < traces[0]["step"][-1]
+    shown = readings[first : first + len(traces[0]["step"]), 1]
+    np.testing.assert_allclose(traces[0]["reading"], shown, rtol=1e-5)
+    # What follows action 0 is .4 on average
+    assert np.mean(
+        traces[[one["question"] for one in traces].index("y0")]["prediction"]
+    ) == pytest.approx(0.4, abs=0.05)
 
     learn_rows(tmp_path / "again")
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written

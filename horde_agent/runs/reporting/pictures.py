@@ -169,7 +169,7 @@ def figures(
         drawn(
             "The picture of surprise",
             [folder.surprise],
-            lambda: _surprise_section(folder, stream, time_name),
+            lambda: _surprise_section(folder, stream, time_name, half_widths),
         ),
         drawn(
             "The picture of the return errors",
@@ -585,7 +585,64 @@ def surprise_picture(table: Mapping[str, Any], hours_per_step: float, xlabel: st
     return canvas
 
 
-def _surprise_section(folder: RunFolder, stream: Stream | None, time_name: str) -> str:
+def alarm_picture(table: Mapping[str, Any], half_widths: Mapping[str, float]) -> Figure:
+    """Draw the predictions of the questions of the last alarm of a surprise.json, their bands, and the readings."""
+    traces = table["at_the_last_alarm"]
+    alarm = [event for event in table["events"] if event["name"] == "surprise"][-1]
+    canvas, grid = new_grid(
+        8.0,
+        1.6 * len(traces) + 0.7,
+        Margins(left=0.9, right=2.2, top=0.3, between_rows=0.4),
+        n_rows=len(traces),
+        n_columns=1,
+        sharex=True,
+    )
+    for axes, trace in zip(grid[:, 0], traces, strict=True):
+        step = np.array(trace["step"])
+        reading = np.array(trace["reading"], dtype=np.float64)
+        prediction = np.array(trace["prediction"], dtype=np.float64)
+        half_width = trace["share"] * half_widths.get(trace["question"], math.nan)
+        axes.plot(step, reading, color="0.55", linewidth=1.4, label="reading")
+        axes.plot(step, prediction, color=COLOURS[1], linewidth=1.1, label="prediction")
+        if math.isfinite(half_width):
+            axes.fill_between(
+                step,
+                prediction - half_width,
+                prediction + half_width,
+                color=COLOURS[1],
+                alpha=0.2,
+                linewidth=0,
+                label=ERROR_BAND,
+            )
+        axes.axvspan(alarm["began_first"], alarm["began_last"], color="0.85", zorder=0)
+        axes.axvline(alarm["step"], color=COLOURS[4], linewidth=0.8)
+        style_axes(axes, xlim=(step[0], step[-1]), ylabel="scaled units")
+        axes.set_title(trace["question"], fontsize=9)
+    grid[-1, 0].set_xlabel("step")
+    grid[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
+    return canvas
+
+
+def _alarm_section(
+    folder: RunFolder, table: Mapping[str, Any], half_widths: Mapping[str, float]
+) -> str:
+    if not table.get("at_the_last_alarm"):
+        return ""
+    save(alarm_picture(table, half_widths), folder.path / "alarm.png")
+    return figure(
+        "The last alarm",
+        "alarm.png",
+        "Of the questions that surprised most: final predictions (orange) times 1 - gamma, which is the mean reading "
+        "to come, and the reading (grey). Red line: the alarm; shaded: when it may have begun.",
+    )
+
+
+def _surprise_section(
+    folder: RunFolder,
+    stream: Stream | None,
+    time_name: str,
+    half_widths: Mapping[str, float],
+) -> str:
     if not folder.surprise.is_file():
         return ""
     table = read_json(folder.surprise)
@@ -606,13 +663,14 @@ def _surprise_section(folder: RunFolder, stream: Stream | None, time_name: str) 
     alarms = "No alarm. "
     if sentences:
         alarms = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences) + ". "
-    return figure(
+    evidence = figure(
         title,
         "surprise.png",
         f"{alarms}The evidence against predictions that fit, over all possible beginnings, of the groups of sensors "
         f"with the most (the largest of their tests). An alarm (red line) is raised where the mean of all tests "
         f"exceeds the dotted line: at most {table['rate']} if nothing changes. Grey line: predictions fit again.",
     )
+    return evidence + _alarm_section(folder, table, half_widths)
 
 
 def _mspbe_section(

@@ -19,7 +19,7 @@ from horde_agent.life.learner import StreamLearner, predict_along
 from horde_agent.life.observers import MspbeWatch, Sample, mean_estimate, sample, sound_demons
 from horde_agent.policies import Behaviour
 from horde_agent.processes import own_version
-from horde_agent.questions import variance_questions
+from horde_agent.questions import question_columns, variance_questions
 from horde_agent.record import A_DAY, Phase, Stream, read
 from horde_agent.runs import log_nexting
 from horde_agent.runs.exit_reason import ExitReason
@@ -42,7 +42,7 @@ from horde_agent.scoring.returns import (
     n_terms_needed,
     returns_along,
 )
-from horde_agent.scoring.surprise import surprise_table
+from horde_agent.scoring.surprise import SurpriseEvent, surprise_table
 from horde_agent.scoring.two_pass_nmsre import PolicyScores, final_nmsre, nmsre_along, policy_scores
 from horde_agent.types import Bools, Floats, Integers
 
@@ -56,6 +56,9 @@ CURVE_COLUMNS = (
     "mean_nmsre_online",
     "median_nmsre",
 )
+
+_BESIDE_ALARM = 50  # steps that are shown before and after an alarm's rows
+_MOST_BEFORE_ALARM = 400
 
 NOT_RECORDED: dict[str, Any] = dict.fromkeys(
     ("deadlines_missed", "crc_errors", "link_losses", "s_without_link")
@@ -134,7 +137,50 @@ def _surprise_table(run: Run, student: StreamLearner) -> dict[Path, Callable[[Pa
     if surprise is None:
         return {}
     table = surprise_table(surprise)
+    alarms = [event for event in surprise.events if event.name == "surprise"]
+    if alarms:
+        table["at_the_last_alarm"] = _traces_of_alarm(run, alarms[-1])
     return {run.folder.surprise: lambda path: write_json(path, table)}
+
+
+def _traces_of_alarm(run: Run, alarm: SurpriseEvent) -> list[dict[str, Any]]:
+    """Return the readings and final predictions around an alarm, of its questions; none if its rows are gone."""
+    stream = _newest_rows(run.folder)
+    if stream is None:
+        return []
+    steps = stream.rows["step"]
+    first = max(alarm.began_first, alarm.step - _MOST_BEFORE_ALARM) - _BESIDE_ALARM
+    span = slice(*np.searchsorted(steps, [first, alarm.step + _BESIDE_ALARM + 1]).tolist())
+    shown = stream[span]
+    if not len(shown):
+        return []
+    predictions = predict_along(shown, run.horde, run.interface)
+    names = run.interface.names
+    columns = question_columns(run.horde.questions, run.interface)
+    demons = {question.name: demon for demon, question in enumerate(run.horde.questions)}
+    traces = []
+    for question in alarm.questions:
+        demon = demons.get(question)
+        if demon is None or columns[demon].channel not in names or not columns[demon].gamma < 1.0:
+            continue
+        # Of the mean reading to come: in the reading's own unit
+        share = 1.0 - columns[demon].gamma
+        readings = shown.rows["observation"][:, names.index(columns[demon].channel)]
+        traces.append(
+            {
+                "question": question,
+                "share": share,
+                "step": shown.rows["step"].tolist(),
+                "reading": _or_none(readings.astype(np.float64)),
+                "prediction": _or_none(share * predictions[:, demon]),
+            }
+        )
+    return traces
+
+
+def _or_none(numbers: Floats) -> list[float | None]:
+    """Return numbers, shape (n,), with six digits, and None for those that are not finite."""
+    return [float(f"{number:.6g}") if math.isfinite(number) else None for number in numbers]
 
 
 class QuestionScores(NamedTuple):

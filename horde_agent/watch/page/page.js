@@ -201,7 +201,8 @@ function chart(id, title, series, data, log = false, bands = []) {
   const labels = { values: (_, marks) => formatAxis(marks, false) };
   const logLabels = { values: (_, marks) => formatAxis(marks, true), filter: (_, marks) => marks, splits: (_, __, low, high) => logMarks(low, high) };
   const withValue = (one, before = "") => ({ ...one, value: (_, v) => v === null || v === undefined ? "" : before + formatNumber(v) });
-  if (plots[id] && plots[id].series.length !== series.length) { plots[id].destroy(); delete plots[id]; }
+  if (plots[id] && (plots[id].series.length !== series.length || place.dataset.title !== title)) { plots[id].destroy(); delete plots[id]; }
+  place.dataset.title = title;
   if (!plots[id]) {
     plots[id] = new uPlot({
       bands: bands.map((pair) => ({ series: pair, fill: css("--band") })),
@@ -218,6 +219,22 @@ function chart(id, title, series, data, log = false, bands = []) {
     if (plots[id].width !== width) plots[id].setSize({ width, height: 220 });
   }
 }
+function drawPredictions(id, title, told) {
+  const n = told.return.filter((v) => v !== null).length;
+  const series = [timeName() ? timeName() + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
+    { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
+  const data = [told.t, told.prediction, told.return], bands = [];
+  const widths = told.deviation || (told.half_width == null ? null : told.prediction.map(() => told.half_width));
+  if (widths) {
+    const edge = (sign) => told.prediction.map((v, k) => v === null || widths[k] === null ? null : v + sign * widths[k]);
+    const style = { stroke: css("--one"), width: .5, points: { show: false } };
+    const name = told.deviation ? "deviation" : "95 %";
+    series.push({ label: "+ " + name, ...style }, { label: "− " + name, ...style });
+    data.push(edge(1), edge(-1));
+    bands.push([3, 4]);
+  }
+  chart(id, title, series, data, false, bands);
+}
 async function drawDemon() {
   const name = chosen;
   if (!name) return;
@@ -229,19 +246,7 @@ async function drawDemon() {
       `${told.diverged ? " · diverged" : ""} · ${formatCount(told.t.length)} predictions, ${formatCount(n)} of the returns known` +
       (told.deviation ? " · band: one learned standard deviation of the return" : "") +
       (told.half_width == null ? "" : ` · ${formatPercent(told.in_band)} of ${formatCount(told.n_bands)} tested returns were in the band of 95 %`));
-    const series = [timeName() ? timeName() + " (s)" : "step", { label: "prediction", stroke: css("--one"), width: 1.6 },
-      { label: "return", stroke: css("--two"), width: 1.6, points: { show: n < 200, size: 4 } }];
-    const data = [told.t, told.prediction, told.return], bands = [];
-    const widths = told.deviation || (told.half_width == null ? null : told.prediction.map(() => told.half_width));
-    if (widths) {
-      const edge = (sign) => told.prediction.map((v, k) => v === null || widths[k] === null ? null : v + sign * widths[k]);
-      const style = { stroke: css("--one"), width: .5, points: { show: false } };
-      const name = told.deviation ? "deviation" : "95 %";
-      series.push({ label: "+ " + name, ...style }, { label: "− " + name, ...style });
-      data.push(edge(1), edge(-1));
-      bands.push([3, 4]);
-    }
-    chart("demon", "", series, data, false, bands);
+    drawPredictions("demon", "", told);
   } catch (error) { say("demon-said", error.message); }
 }
 async function drawCurves() {
@@ -278,6 +283,23 @@ async function drawSurprise() {
     { label: "alarm at", stroke: css("--muted"), width: 1, dash: [4, 4] }, { label: "alarm", stroke: css("--warn"), width: 0, points: { show: true, size: 10 } },
     ...groups.map((name, k) => ({ label: name, stroke: colours[k], width: 1.2 }))],
     [told.step, shown(told.evidence), told.step.map(() => told.threshold), marks, ...groups.map((name) => shown(told.evidence_of_groups[name]))], true);
+  if (alarms.length) await drawAlarm(told.at_the_last_alarm, alarms[alarms.length - 1].questions || []);
+}
+async function drawAlarm(traces, names) {  // a finished run has what surrounds the alarm, a living one the newest predictions
+  if (!traces) {
+    for (const [k, name] of names.entries()) {
+      const told = await get("api/demon?name=" + encodeURIComponent(name)).catch(() => null);  // a question may be removed
+      if (!told || !told.t.length) continue;
+      $(`surprise-${k}`).hidden = false;
+      drawPredictions(`surprise-${k}`, name, told);
+    }
+    return;
+  }
+  for (const [k, one] of traces.entries()) {
+    $(`surprise-${k}`).hidden = false;
+    chart(`surprise-${k}`, one.question, ["step", { label: "prediction × (1 − γ)", stroke: css("--one"), width: 1.6 },
+      { label: "reading", stroke: css("--two"), width: 1.6 }], [one.step, one.prediction, one.reading]);
+  }
 }
 
 // ---- all questions ---------------------------------------------------------------------------------------------------
