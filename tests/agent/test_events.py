@@ -384,6 +384,28 @@ def test_of_slow_rows_600_are_constant_before_a_sensor_is_silent(
     assert raised() == [("silent", "step 603: light has been constant for 2,160,000 s")]
 
 
+def test_a_stream_raises_the_alarms_of_a_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of 1 s: x is constant from row 3 on, so silent at row 603; the disk is looked at each 100 rows."""
+    calls: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        AlarmCommand, "call", lambda _, name, sentence, **__: calls.append((name, sentence))
+    )
+    settings = {"questions": "nexting", "has_times": False, "on_alarm": "true"}
+    with StreamRun(["x"], [[0, 1]], out=tmp_path / "run", **settings) as learner:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8e8))
+        for t in range(650):
+            learner.row([min(t, 3) / 4])
+    monkeypatch.undo()
+    low = [
+        f"step {step}: 800 MB free on the disk of {tmp_path / 'run'}" for step in range(0, 601, 100)
+    ]
+    assert [sentence for name, sentence in calls if name == "disk"] == low
+    others = [call for call in calls if call[0] != "disk"]
+    assert others == [("silent", "step 603: x has been constant for 600 s")]
+
+
 def test_of_many_events_in_a_minute_sixty_are_said_and_all_are_in_the_log() -> None:
     """A hundred in a minute, of which the first was in the log before; then one more after a minute."""
     logged: list[dict[str, Any]] = []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -928,13 +928,29 @@ def two_hours() -> tuple[Interface, np.ndarray]:
     return interface, recorder.stream().rows
 
 
-def errors_at_the_end(
-    interface: Interface, rows: np.ndarray, dead: int | None, since: int = HOUR
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean squared error in the last ten minutes of two hours, and the channel, of each question.
+class EndScores(NamedTuple):
+    """Scores in the last ten minutes of two hours, each of shape (n_questions,).
 
-    The sensor `dead` has no reading from step `since` on.
+    Attributes:
+        errors: Mean squared errors of the predictions.
+        variances: Variances of the returns.
+        channels: The channel that each question is about.
     """
+
+    errors: np.ndarray
+    variances: np.ndarray
+    channels: np.ndarray
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """The share of the variance that the predictions explain, 1 - NMSRE."""
+        return 1.0 - self.errors / self.variances
+
+
+def scores_at_the_end(
+    interface: Interface, rows: np.ndarray, dead: int | None, since: int = HOUR
+) -> EndScores:
+    """Return the scores of questions at the end of two hours, in which `dead` has no reading from step `since` on."""
     questions = nexting(interface, (0.0, 0.5, 0.8))
     horde = Horde(
         questions,
@@ -956,8 +972,9 @@ def errors_at_the_end(
     gammas = np.array([q.continuation for q in questions])
     readings = rows["observation"][first : 2 * HOUR].astype(np.float64)[:, channels]
     n_measured = N_SCORED - 60
-    differences = (predictions - returns_along(readings, gammas))[:n_measured]
-    return np.square(differences).mean(axis=0), channels
+    returns = returns_along(readings, gammas)[:n_measured]
+    errors = np.square(predictions[:n_measured] - returns).mean(axis=0)
+    return EndScores(errors, returns.var(axis=0), channels)
 
 
 @pytest.mark.slow
@@ -968,28 +985,37 @@ def test_an_hour_with_a_dead_sensor_costs_the_others_less_than_a_tenth_of_their_
 ) -> None:
     """Each sensor is of another family, and its tiles are features of all questions.
 
-    Together they lose less than 2 %, by the default layout less than 3 %. Without the compass, 4 of 156 questions
-    lose up to 13 %: those about sensors of heat, which depend on the heading. By the default layout it is one,
-    and 7 without the gyro. That is the worth of the sensor, not of how its loss is treated: a Horde that never
-    had a reading of it has the same errors, but for less than 3 % where they are large.
+    Accuracy is the explained share of the variance, of questions that explain a twentieth of it: by the default
+    layout 141 of 156, which lose 1.6, .5, 6.9, 2.4 and 1.3 % at most for the five sensors. Of the others the
+    most that was above 0 and lost a tenth is .047, of magnetic_y without the compass, which falls to .040.
+
+    Errors grow more where they are small: together by less than 3 %, and 8 of 780 by 10 to 13 %, of questions
+    about heat and light, without the compass and the gyro. That is the worth of the sensor, not of how its loss
+    is treated: a Horde that never had a reading of it has the same errors, but for less than 3 % where they are
+    large.
     """
     interface, rows = two_hours
     if has_unknown:
         interface = interface.with_chosen_layout()
-    alive, channels = errors_at_the_end(interface, rows, dead=None)
+    alive = scores_at_the_end(interface, rows, dead=None)
     if has_unknown:
         interface = interface.with_unknown()
     for name in FAMILIES:
         dead = interface.index(name)
-        errors, _ = errors_at_the_end(interface, rows, dead)
-        unaffected = (channels != dead) & (alive > 1e-12)
-        ratios = errors[unaffected] / alive[unaffected]
+        scores = scores_at_the_end(interface, rows, dead)
+        unaffected = (alive.channels != dead) & (alive.errors > 1e-12)
+        explains = unaffected & (alive.accuracy > 0.05)
+        losses = 1.0 - scores.accuracy[explains] / alive.accuracy[explains]
+        assert losses.max() < 0.1, name
+        assert losses.mean() < 0.01, name
+        ratios = scores.errors[unaffected] / alive.errors[unaffected]
         assert ratios.mean() < 1.03, name
         assert ratios.max() < 1.15, name
         if has_unknown and name in ("magnetic_x", "rotational_velocity"):
-            never, _ = errors_at_the_end(interface, rows, dead, since=0)
+            never = scores_at_the_end(interface, rows, dead, since=0)
             is_large = ratios > 1.05
-            assert (errors / never)[unaffected][is_large].max(initial=0.0) < 1.03, name
+            of_loss = (scores.errors / never.errors)[unaffected][is_large]
+            assert of_loss.max(initial=0.0) < 1.03, name
         if not has_unknown:
             assert np.median(ratios) < 1.01, name
             assert (ratios > 1.1).mean() < 0.03, name

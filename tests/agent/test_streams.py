@@ -491,6 +491,27 @@ def test_lines_are_put_together_and_say_for_how_long_none_was_there() -> None:
     ]
 
 
+def test_a_command_ends_while_its_pipe_is_open() -> None:
+    """A thread waits for the next row. With the lock of a buffer Python would abort, exit code -6."""
+    program = (
+        "from horde_agent.runs.sources.line_reader import LineReader, standard_input\n"
+        "reader = LineReader(standard_input())\n"
+        "lines = iter(reader)\n"
+        "print(next(lines).data, flush=True)\n"
+        "reader.stop()\n"
+        "assert list(lines) == []\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"a row\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"b'a row'\n"
+        assert process.wait(60) == 0
+
+
 def test_the_rest_of_a_line_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept whole, a line of 100 MB would take ten times the memory of the longest row."""
     monkeypatch.setattr(line_reader, "MOST_BYTES", 10)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.tables import Table
@@ -66,6 +68,34 @@ class Pipe(Protocol):
 
     def read1(self, size: int, /) -> bytes:
         """Return at least one byte, at most `size`; none at the end."""
+
+
+class Descriptor:
+    """An open file of the system, read without a buffer.
+
+    A buffer has a lock, which a thread that waits for a row holds; Python aborts if it ends meanwhile.
+
+    Args:
+        number: Of the file.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def read1(self, size: int, /) -> bytes:
+        """Return at least one byte, at most `size`; none at the end."""
+        return os.read(self._number, size)
+
+
+def standard_input() -> Pipe:
+    """Return standard input; raise BadInput if it is closed."""
+    if sys.stdin is None:
+        raise BadInput("horde learn - reads standard input, which is closed")
+    try:
+        return Descriptor(sys.stdin.fileno())
+    except (AttributeError, OSError):  # another program has replaced it
+        pipe: Any = sys.stdin.buffer
+        return pipe  # type: ignore[no-any-return]
 
 
 class _Piece(NamedTuple):

@@ -7,7 +7,6 @@ one is read; its action counts from then on (`formats.arrivals`).
 from __future__ import annotations
 
 import math
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +48,8 @@ from horde_agent.runs.sources.line_reader import (
     Line,
     LineReader,
     Lines,
-    Pipe,
     TableLines,
+    standard_input,
 )
 from horde_agent.runs.sources.predictions import PredictionWriter
 from horde_agent.runs.sources.row_source import RowSource
@@ -561,7 +560,7 @@ def piped_session(
     run = make_run(HeaderEnv(table.header), config, folder)
     folder.write_columns(table.columns.to_toml())
     run.end_live_page()
-    return Session(LineRows(run, table, LineReader(_standard_input())), console, signals)
+    return Session(LineRows(run, table, LineReader(standard_input())), console, signals)
 
 
 def resumed_streamed_session(
@@ -579,7 +578,7 @@ def resumed_streamed_session(
     config = replace(config, predictions=command.predictions, predict=command.predict)
     if command.more is None:
         continued = continued_run(folder, config, _STANDARD_INPUT)
-        lines: Lines = LineReader(_standard_input())
+        lines: Lines = LineReader(standard_input())
     else:
         continued = continued_run(folder, config, str(command.more))
         table = further_table(folder, command.more)
@@ -742,11 +741,3 @@ def resumed_followed_session(
         console.print(note, highlight=False, soft_wrap=True)
     continued.run.end_live_page()
     return Session(rows, console, signals)
-
-
-def _standard_input() -> Pipe:
-    """Return standard input; raise BadInput if it is closed."""
-    if sys.stdin is None:
-        raise BadInput("horde learn - reads standard input, which is closed")
-    pipe: Any = sys.stdin.buffer
-    return pipe  # type: ignore[no-any-return]
