@@ -402,8 +402,8 @@ def test_a_stream_raises_the_alarms_of_a_life(
         f"step {step}: 800 MB free on the disk of {tmp_path / 'run'}" for step in range(0, 601, 100)
     ]
     assert [sentence for name, sentence in calls if name == "disk"] == low
-    others = [call for call in calls if call[0] != "disk"]
-    assert others == [("silent", "step 603: x has been constant for 600 s")]
+    further_calls = [call for call in calls if call[0] != "disk"]
+    assert further_calls == [("silent", "step 603: x has been constant for 600 s")]
 
 
 def test_of_many_events_in_a_minute_sixty_are_said_and_all_are_in_the_log() -> None:
