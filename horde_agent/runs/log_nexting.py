@@ -13,6 +13,7 @@ Source: Modayil, White & Sutton (2014), multi-timescale nexting: on-policy predi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from horde_agent.life.flags import are_followed
 from horde_agent.life.learner import PredictorAlong
 from horde_agent.record import Flag, Phase, Stream
 from horde_agent.refusals import BadInput
+from horde_agent.scoring.bands import BandFacts, Bands
 from horde_agent.scoring.nmsre import ReturnMoments
 from horde_agent.scoring.returns import (
     NEGLIGIBLE_SHARE,
@@ -42,7 +44,11 @@ from horde_agent.types import Bools, Floats, Integers
 
 LEARNED_SHARE = 0.7
 LEAST_ROWS = 11
+ROWS_OF_A_TEST = (
+    50  # between two returns for bands, at least, as those of two excursions do not overlap
+)
 MOST_ROWS = 4096  # of a part
+_LARGEST_GAMMA = 1.0 - 1e-9  # larger ones have no return that ends
 SHOWN = ("light_0", "ir_distance_0", "rotational_velocity")
 """Sensors that a reader of the report can picture: a lamp, a wall, a turn."""
 
@@ -66,6 +72,7 @@ class Holdout(NamedTuple):
     nmsre_of_persistence: Floats
     # For a few demons, by index: row of the held-out part, prediction, return, (n_scored, 3)
     shown: dict[int, Floats]
+    bands: BandFacts | None = None
     by_history: Holdout | None = None
 
     @property
@@ -144,6 +151,10 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
     held_out = ReturnMoments(horde.n_demons)
     sums = {name: np.zeros(horde.n_demons) for name in ("demons", "mean", "persistence")}
     shown: dict[int, list[Floats]] = {i: [] for i in shown_demons(interface.names, channel, gamma)}
+    bands = Bands(horde.n_demons)
+    n_tests_apart = [
+        math.ceil(n_terms_needed(one) / ROWS_OF_A_TEST) for one in np.minimum(gamma, _LARGEST_GAMMA)
+    ]
     k = 0
     of_log.predictor = lambda: PredictorAlong(horde, interface)
     for part, returns in of_log.along(rows, n_learned, None):
@@ -161,6 +172,10 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
         }
         for name, prediction in predicted.items():
             sums[name] += np.where(is_scored, (prediction - returns.terms) ** 2, 0.0).sum(axis=0)
+        tests = np.arange(-k % ROWS_OF_A_TEST, part.n_rows, ROWS_OF_A_TEST)
+        is_test = ((k + tests) // ROWS_OF_A_TEST)[:, None] % n_tests_apart == 0
+        errors = np.where(is_test, (predicted["demons"] - terms)[tests], np.nan)
+        bands.add(errors, np.arange(horde.n_demons))
         for i, pieces in shown.items():
             at = np.flatnonzero(is_scored[:, i])
             actual = returns.terms[at, i] + remainder[at, i]
@@ -183,6 +198,7 @@ def score(rows: Iterable[Stream], horde: Learner, interface: Interface, border: 
         nmsre_of_mean=nmsre["mean"],
         nmsre_of_persistence=nmsre["persistence"],
         shown={i: np.concatenate(pieces) for i, pieces in shown.items()},
+        bands=bands.facts(),
     )
 
 

@@ -11,6 +11,9 @@ theorem 2.2, with the tests before as the calibration sample.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from horde_agent.scoring.excursion_table import ExcursionTable
@@ -19,6 +22,29 @@ from horde_agent.types import Floats, Integers
 SHARE = 0.95
 FEWEST_ERRORS = 19  # of which a rank has this share: (n + 1) 0.95 is a whole number, at most n
 MOST_ERRORS = 39  # the next number with such a rank
+
+
+class BandFacts(NamedTuple):
+    """What is known of the bands of questions; each of shape (n,).
+
+    Attributes:
+        half_width: Half the width of the newest band; NaN without one.
+        n_tested: Returns for which there was a band.
+        n_inside: Those in it.
+    """
+
+    half_width: Floats
+    n_tested: Integers
+    n_inside: Integers
+
+    @classmethod
+    def of_details(cls, details: Mapping[str, Any]) -> BandFacts | None:
+        """Return those of a log, from the `details.json` of its run; None if they are not there."""
+        facts = details.get("bands")
+        if facts is None:
+            return None
+        half_width = np.array(facts["half_width"], dtype=np.float64)
+        return cls(half_width, np.array(facts["n_tested"]), np.array(facts["n_inside"]))
 
 
 class Bands:
@@ -37,6 +63,10 @@ class Bands:
         self.n_inside: Integers = np.zeros(n, dtype=np.int64)
         self._n_errors: Integers = np.zeros(n, dtype=np.int64)
         self._errors: Floats = np.full((n, MOST_ERRORS), np.inf)
+
+    def facts(self) -> BandFacts:
+        """Return what is known of them after the latest test."""
+        return BandFacts(self.half_widths(), self.n_tested, self.n_inside)
 
     def half_widths(self, questions: Integers | None = None) -> Floats:
         """Return half the width of the bands of questions, shape (m,), or of all; NaN with fewer than 19 errors."""

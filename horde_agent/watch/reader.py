@@ -27,7 +27,7 @@ from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_js
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.runs.storage.stop_request import stop_options
-from horde_agent.scoring.bands import Bands, bands_of
+from horde_agent.scoring.bands import BandFacts, bands_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import deviation_of
 from horde_agent.scoring.returns import (
@@ -283,17 +283,16 @@ class RunReader:
 
     def _band(self, i: int) -> Table:
         """Return half the width of demon `i`'s band, and the share of returns within its bands; {} without one."""
+        bands = BandFacts.of_details(self._json(self._run.details))
         path = self._run.excursions
-        try:
+        if bands is None and path.is_file():
             status = path.stat()
-        except OSError:
-            return {}
-        if status.st_size > _MOST_BYTES_OF_TESTS:
-            return {}
-        bands = _bands(path, status.st_mtime_ns)
+            if status.st_size > _MOST_BYTES_OF_TESTS:
+                return {}
+            bands = _bands(path, status.st_mtime_ns)
         if bands is None or i >= len(bands.n_tested) or not bands.n_tested[i]:
             return {}
-        half_width = float(bands.half_widths()[i])
+        half_width = float(bands.half_width[i])
         return {
             "half_width": half_width,
             "in_band": float(bands.n_inside[i] / bands.n_tested[i]),
@@ -399,10 +398,10 @@ class RunReader:
 
 
 @lru_cache(maxsize=1)
-def _bands(path: Path, changed: int) -> Bands | None:  # noqa: ARG001
+def _bands(path: Path, changed: int) -> BandFacts | None:  # noqa: ARG001
     """Return the bands after the tests of a file; None if it cannot be read."""
     try:
-        return bands_of(ExcursionTable.read(path))
+        return bands_of(ExcursionTable.read(path)).facts()
     except (OSError, ValueError, LookupError):
         return None
 

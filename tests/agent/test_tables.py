@@ -440,6 +440,32 @@ def test_broken_rows_are_neither_learned_nor_scored(flag: int) -> None:
     assert score.n_scored.tolist() == [20] * 3
 
 
+@pytest.mark.parametrize("size", [13, 4096])
+def test_bands_of_a_log_are_of_every_fiftieth_held_out_return(size: int) -> None:
+    """Of 1,500 rows 30 are tests at gamma .5, and 15 at .97, whose returns reach 99 rows: too few for a band.
+
+    Half the newest band is the largest of the last 19 errors; with every row it would be that of the last 39.
+    """
+    horde: Any = SpyHorde([*nexting(FACE, (0.5,)), *nexting(FACE, (0.97,))])
+    horde.predict = lambda *_: np.zeros(6)
+    stream = stream_of(np.random.default_rng(3).random(5_000).tolist(), {0: Flag.NONE})
+    bands = learn_and_score(stream, StreamLearner(horde, FACE), passes=1, size=size).bands
+    assert bands is not None
+    returns = returns_along(stream.rows["observation"][3_500:, 1].astype(np.float64), 0.5)
+    errors = returns[::50]
+    halves = np.array([errors[n - 19 : n].max() for n in range(19, 31)])
+    (demon,) = [
+        number
+        for number, question in enumerate(horde.questions)
+        if (question.cumulant, question.continuation) == (Channel(1), 0.5)
+    ]
+    assert bands.half_width[demon] == pytest.approx(halves[-1], rel=1e-4)
+    assert bands.n_tested[demon] == 30 - 19
+    assert bands.n_inside[demon] == (errors[19:] <= halves[:-1]).sum()
+    assert np.isnan(bands.half_width[3:]).all()
+    assert not bands.n_tested[3:].any()
+
+
 @pytest.mark.parametrize("size", [7, 1000])
 def test_rows_near_a_missing_reading_are_not_scored_for_its_channel_alone(
     size: int, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ from horde_agent.runs.storage.files import read_json, write_whole
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import QuestionLine, read_held_out, read_questions
-from horde_agent.scoring.bands import FEWEST_ERRORS, MOST_ERRORS, SHARE, Bands, bands_of
+from horde_agent.scoring.bands import FEWEST_ERRORS, MOST_ERRORS, SHARE, BandFacts, bands_of
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.scoring.nmsre import nmsre_text
 from horde_agent.scoring.return_errors import DISCARDED_BY, Discard
@@ -66,9 +66,9 @@ def write_report(path: Path) -> Path:
     tested = None
     if is_tested:
         tested = noted.read(folder.excursions, _tested)
-    bands = None
+    bands = BandFacts.of_details(details)
     if tested is not None:
-        bands = bands_of(tested[0])
+        bands = bands_of(tested[0]).facts()
     n_excursions = tested and sum(
         len(course.step) for course in tested[1] if not course.policy.is_behaviour
     )
@@ -446,16 +446,16 @@ def _means_section(questions: Sequence[QuestionLine]) -> str:
     return section("By policy and time scale", html.table(head, rows))
 
 
-def _half_widths(bands: Bands | None, questions: Sequence[QuestionLine]) -> dict[str, float]:
+def _half_widths(bands: BandFacts | None, questions: Sequence[QuestionLine]) -> dict[str, float]:
     """Return half the width of each question's band, by name; none if they are not known."""
     if bands is None or len(bands.n_tested) != len(questions):
         return {}
-    widths = bands.half_widths().tolist()
+    widths = bands.half_width.tolist()
     return {question.name: width for question, width in zip(questions, widths, strict=True)}
 
 
 def _bands_section(
-    bands: Bands | None, questions: Sequence[QuestionLine], stream: Stream | None
+    bands: BandFacts | None, questions: Sequence[QuestionLine], stream: Stream | None
 ) -> str:
     """Return a table of the share of returns that the bands held, by group of sensors."""
     if bands is None or len(bands.n_tested) != len(questions) or not bands.n_tested.any():

@@ -315,6 +315,12 @@ def _held_out(run: Run, score: log_nexting.Holdout, passes: float) -> _Results:
         "share_better_than_mean_predictor": better,
         "not_scored": grouped_reasons(horde.questions, score.nmsre, score.why_not),
     }
+    if score.bands is not None:
+        details["bands"] = {
+            "half_width": _or_none(score.bands.half_width),
+            "n_tested": score.bands.n_tested.tolist(),
+            "n_inside": score.bands.n_inside.tolist(),
+        }
     return _Results(scores, steps, details, None, tables)
 
 
