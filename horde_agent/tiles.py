@@ -189,6 +189,20 @@ class TileCoder:
             tables.append({"group": "obs", "neighbour": 1, "intervals": [4, 4], "tilings": 4})
         return cls(tables, ["obs"] * n_inputs)
 
+    @classmethod
+    def default_of(cls, names: Sequence[str]) -> TileCoder:
+        """Build the default coder of named channels, whose layout fits observations with further ones behind them."""
+        tables: list[dict[str, Any]] = [
+            {"channels": [name], "intervals": [8], "tilings": 8} for name in names
+        ]
+        if len(names) > 1:
+            neighbours = [*names[1:], names[0]]
+            tables += [
+                {"channels": list(pair), "intervals": [4, 4], "tilings": 4}
+                for pair in zip(names, neighbours, strict=True)
+            ]
+        return cls(tables, ["obs"] * len(names), names=names)
+
     def __repr__(self) -> str:
         return f"TileCoder(n_inputs={self.n_inputs}, n_features={self.n_features}, n_active={self.n_active})"
 

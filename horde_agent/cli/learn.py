@@ -17,16 +17,13 @@ from rich.console import Console
 from horde_agent.cli.errors import Fault, is_of_body, sentence, user_errors
 from horde_agent.cli.settings import ResumeConfig
 from horde_agent.cluster import ShardLost
-from horde_agent.features import tables_of
 from horde_agent.formats.fit import NothingToLearn
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
 from horde_agent.interface import Interface
 from horde_agent.life.arranging import (
-    NO_ACTIONS,
-    NO_CHANNELS,
+    NO_CHANGES,
     ArrangedBody,
-    Changes,
     consequences,
     with_recorded_layouts,
 )
@@ -57,6 +54,7 @@ from horde_agent.runs.reporting.report import (
     write_report,
 )
 from horde_agent.runs.session import Session, Unwritten
+from horde_agent.runs.sources.arranged_rows import NO_ROW_CHANGES, RowChanges
 from horde_agent.runs.sources.data_set import data_session, open_data, resumed_data_session
 from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.predictions import STANDARD_OUTPUT
@@ -75,9 +73,9 @@ from horde_agent.runs.sources.streamed_rows import (
 from horde_agent.runs.storage.files import read_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.one_place import lived_once
+from horde_agent.runs.storage.question_changes import RequestedChanges
 from horde_agent.runs.storage.resume import (
     NEW,
-    RequestedChanges,
     Resumption,
     refuse_other_body,
     refuse_over,
@@ -195,10 +193,23 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
         )
     if command.predict is not None and command.predictions is None:
         raise BadInput(f"--predict {command.predict} needs --predictions, where to write them")
-    if config.backend in RECORDED and (command.channels or command.actions or command.tilings):
+    changes = RowChanges.of(
+        columns=command.columns,
+        channels=command.channels,
+        actions=command.actions,
+        tilings=command.tilings,
+        add=command.add,
+        remove=command.remove,
+        learns=command.learn_from_record,
+    )
+    if config.backend not in RECORDED and command.columns is not None:
         raise BadInput(
-            f"--channels, --actions and --tilings are for a robot whose body changed; {command.run} has the backend "
-            f"{config.backend}, whose columns cannot change: start a new run with the columns of now"
+            f"--columns {command.columns} describes rows of data; {command.run} has the backend {config.backend}: "
+            "omit it"
+        )
+    if command.compare_frozen and changes != NO_ROW_CHANGES:
+        raise BadInput(
+            "--compare-frozen compares with weights that have no other columns or questions: omit it, or resume twice"
         )
     if config.backend != "data" and command.data is not None:
         raise BadInput(
@@ -208,19 +219,33 @@ def _prepare_to_resume(command: ResumeConfig, config: LearnConfig) -> Prepare:
     if has_stream:
         if more == STANDARD_INPUT:
             more = None
-        stream = ResumedStream(more, command.predictions, command.predict, command.compare_frozen)
+        stream = ResumedStream(
+            more=more,
+            predictions=command.predictions,
+            predict=command.predict,
+            compares_frozen=command.compare_frozen,
+            changes=changes,
+        )
         return partial(resumed_streamed_session, stream)
     if config.follow and command.data is None:
-        return resumed_followed_session
+        return partial(resumed_followed_session, changes)
     if config.backend == "data" and RunFolder(command.run).is_streamed:
         raise BadInput(
             f"the rows of {command.run} came one by one: continue with further ones by --data, a file, a folder or -"
         )
     if config.backend in RECORDED:
+        if changes.is_of_rows and command.data is None:
+            raise BadInput(
+                f"--channels, --actions, --tilings and --columns are about further rows: give those of {command.run} "
+                "by --data"
+            )
         return partial(
-            resumed_data_session, more=command.data, compares_frozen=command.compare_frozen
+            resumed_data_session,
+            more=command.data,
+            compares_frozen=command.compare_frozen,
+            changes=changes,
         )
-    return partial(_resuming, command)
+    return partial(_resuming, command, changes)
 
 
 def _begin_session(
@@ -254,6 +279,7 @@ def _errors_of_reset(*, is_resumed: bool) -> AbstractContextManager[None]:
 
 def _resuming(
     command: ResumeConfig,
+    changes: RowChanges,
     config: LearnConfig,
     folder: RunFolder,
     console: Console,
@@ -278,26 +304,16 @@ def _resuming(
             f"--ray {command.ray}: the demons of {folder.path} are not in shards; omit it"
         )
     refuse_over(folder, resumed, config.steps)
-    requested = None
-    if command.add is not None or command.remove is not None:
-        requested = RequestedChanges(
-            add=command.add, remove=command.remove, learns=command.learn_from_record
-        )
+    requested = changes.questions
     header = header_of(folder.life)
-    channels = Changes.of("--channels", command.channels)
-    actions = Changes.of("--actions", command.actions)
-    tilings: list[dict[str, Any]] = []
-    if command.tilings is not None:
-        tilings = tables_of(command.tilings, "--tilings")
-    is_changed = channels != NO_CHANNELS or actions != NO_ACTIONS or bool(tilings)
-    if not is_changed and not header.get("arranged"):
+    if changes.body == NO_CHANGES and not header.get("arranged"):
         arrange = partial(_as_recorded, folder, header)
         return _robot(config, folder, console, signals, resumed, requested, arrange=arrange)
     if config.shards is not None or config.robots > 1:
         raise BadInput(
             "--channels, --actions and --tilings are for one robot and one Horde; omit them"
         )
-    resumed = resumed._replace(notes=[*resumed.notes, *consequences(actions)])
+    resumed = resumed._replace(notes=[*resumed.notes, *consequences(changes.body.actions)])
     return _robot(
         config,
         folder,
@@ -305,9 +321,7 @@ def _resuming(
         signals,
         resumed,
         requested,
-        arrange=partial(
-            ArrangedBody, recorded=header, channels=channels, actions=actions, tilings=tilings
-        ),
+        arrange=partial(ArrangedBody, recorded=header, changes=changes.body),
     )
 
 

@@ -133,9 +133,9 @@ class ResumeConfig:
         add: TOML file of further questions, added at the step where the run stopped.
         remove: Shell pattern of the names of questions to remove at that step.
         learn_from_record: Train the further questions on the recording first.
-        channels: Sensors that the body has or lacks now, `new:NAME,lost:NAME`. A new one is recorded, and
-            questions of --add may name it; a lost one is missing. All weights stay.
-        actions: Actions that the body has or lacks now, likewise. The behaviour chooses among those that
+        channels: Sensors that the body, or the further rows, have or lack now, `new:NAME,lost:NAME`. A new
+            one is recorded, and questions of --add may name it; a lost one is missing. All weights stay.
+        actions: Actions that they have or lack now, likewise. The behaviour chooses among those that
             it has; questions asked before stay about the actions of then.
         tilings: TOML file of further [[tiling]] tables, such as one over a new channel. All weights
             stay; those of the further features begin at 0.
@@ -145,7 +145,8 @@ class ResumeConfig:
         on_alarm: Command to run at alarms, as of `horde learn`; the one in config.toml is not run.
         shards: The number of shards of the run; it cannot be changed.
         ray: Address of the Ray cluster, if it differs from before.
-        data: Further rows of the same columns, for a run on data: `-`, those of standard input.
+        data: Further rows for a run on data: `-`, those of standard input.
+        columns: File that describes them, if columns came or went (--channels): what stays is as before.
         predictions: Where to write the predictions at each row of standard input, as of `horde
             learn`.
         predict: Names of the predictions that are written, likewise.
@@ -192,6 +193,9 @@ class ResumeConfig:
     ] = None
     data: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    columns: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE.toml", help_behavior_hint="(default: as before)")
     ] = None
     predictions: Annotated[
         str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -105,6 +105,8 @@ class ChannelColumn(NamedTuple):
             the next row gets it. It has no tiles by default.
         categories: Texts or whole numbers that the column may hold, each of which has a tile; the
             reading is the number of the text in this list. Empty for a column of numbers.
+        lost: Whether rows may lack the column, since its sensor went in the middle of a run; a reading is
+            missing there, whatever `Columns.missing` says.
     """
 
     column: str
@@ -120,6 +122,7 @@ class ChannelColumn(NamedTuple):
     origin: float = NO_SHIFT.origin
     scale: float = NO_SHIFT.scale
     hold_s: float | None = None
+    lost: bool = False
 
     @property
     def shift(self) -> Shift:
@@ -386,6 +389,18 @@ class Columns:
         """Names of the columns that are read."""
         return [*(c.column for c in self.channel), *self.others.values()]
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether rows may lack a column."""
+        return any(channel.lost for channel in self.channel)
+
+    def names_in(self, columns_there: Collection[str]) -> list[str]:
+        """Return the names of the columns that are read where there are these: lost ones may not be there."""
+        lost = {channel.column for channel in self.channel if channel.lost}
+        return [
+            name for name in self.names if name not in lost or is_column_in(name, columns_there)
+        ]
+
     @classmethod
     def of_header(cls, header: Mapping[str, Any], column: str = "{name}", **named: str) -> Columns:
         """Return the columns of an exported run.
@@ -512,7 +527,15 @@ def channel_facts(channel: ChannelColumn) -> dict[str, Any]:
     if channel.shift == NO_SHIFT:
         del facts["origin"]
         del facts["scale"]
+    if not channel.lost:
+        del facts["lost"]
     return facts
+
+
+def is_column_in(name: str, columns_there: Collection[str]) -> bool:
+    """Return whether a column is one of those that are there, or number 3 of vectors NAME for NAME_3."""
+    vector, _, place = name.rpartition("_")
+    return name in columns_there or (place.isdecimal() and vector in columns_there)
 
 
 def shifts_of(header: Mapping[str, Any]) -> dict[str, Shift]:
@@ -604,7 +627,7 @@ def _channel(table: Mapping[str, Any]) -> ChannelColumn:
     refuse_unknown("[[channel]]", table, ChannelColumn._fields)
     if not isinstance(table.get("column"), str):
         raise BadInput("each [[channel]] needs a column, a text")
-    for key in ("sensor", "transition"):
+    for key in ("sensor", "transition", "lost"):
         if not isinstance(table.get(key, True), bool):
             raise BadInput(
                 f"[[channel]] {table['column']!r}: {key} must be true or false, not {table[key]!r}"

@@ -78,6 +78,7 @@ CHANNEL_KEYS = {
     "scale": Key("1.0", ""),
     "categories": Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),
     "transition": Key("false", "a reading of the row's action, as a reward of rows (s, a, r)"),
+    "lost": Key("false", "rows may lack the column: its sensor went in the middle of the run"),
 }
 _MOST_CATEGORIES = 12
 _DRAFTED = ("time", "action", "b", "episode", "terminated", "truncated", "step")

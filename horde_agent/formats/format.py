@@ -101,7 +101,10 @@ class TableFile(Format):
             raise BadInput(
                 f"{path} has only a part of an interrupted export: run the same `horde export` again"
             )
-        return Table(lambda: self.chunks(path, columns.names, columns.csv), columns, str(path))
+        names = columns.names
+        if columns.has_lost:
+            names = columns.names_in(self.names(path, columns.csv))
+        return Table(lambda: self.chunks(path, names, columns.csv), columns, str(path))
 
     def draft(self, path: Path) -> str:
         """Return a columns file, by the names and the first rows of the columns."""

@@ -38,7 +38,9 @@ class LineParser:
     """
 
     def __init__(self, columns: Columns, where: str) -> None:
-        self._names = columns.names
+        self._columns = columns
+        self._all_names = columns.names
+        self._names = columns.names_in(())  # with lost ones as they are there
         of_categories = [channel.column for channel in columns.channel if channel.categories]
         self._has_numbers = set(self._names) > set(of_categories)
         self._form = columns.csv
@@ -63,7 +65,7 @@ class LineParser:
         if self._is_json is None:
             self._is_json = text.lstrip().startswith("{")
         if self._is_json:
-            return cells_of_mapping(json_object(text), self._names)
+            return cells_of_mapping(json_object(text), self._all_names)
         return self._cells_of_csv(text)
 
     def begin_file(self) -> None:
@@ -84,8 +86,10 @@ class LineParser:
         """Continue from what `state` returned."""
         self._is_json = state["is_json"]
         self._separator = state["separator"]
-        if state["header"]:
-            self._set_header(state["header"])
+        header = state["header"]
+        # Those of other columns, before they changed, stand above no further row
+        if header and set(self._columns.names_in(header)) <= set(header):
+            self._set_header(header)
         self._has_other_columns = state["has_other_columns"]
 
     def _cells_of_csv(self, text: str) -> Chunk | None:
@@ -118,6 +122,7 @@ class LineParser:
 
     def _set_header(self, header: Sequence[str]) -> None:
         """Set the names of the columns; raise UnfitHeader if one that is read is missing, or there twice."""
+        self._names = self._columns.names_in(header)
         for name in self._names:
             if name not in header:
                 raise UnfitHeader(str(lacks(self._where, name, header)))
@@ -129,11 +134,12 @@ class LineParser:
         """Return whether a row is a header again: names in the place of numbers."""
         if not self._form.header or not self._has_numbers or not _are_names(row):
             return False
-        return len(row) == len(self._header) or {name.strip() for name in row} >= set(self._names)
+        names = {name.strip() for name in row}
+        return len(row) == len(self._header) or names >= set(self._columns.names_in(()))
 
     def _continue_below(self, header: list[str]) -> None:
         """Find the columns below another header; raise BadInput if it lacks one, and at each row below it."""
-        missing = [name for name in self._names if name not in header]
+        missing = [name for name in self._columns.names_in(header) if name not in header]
         self._has_other_columns = bool(missing)
         if missing:
             raise BadInput(

@@ -165,6 +165,8 @@ class Part:
             column = np.asarray(self._chunk[name])
         elif i.isdecimal() and np.ndim(self._chunk.get(vector, 0)) == 2:
             column = self._number_of(np.asarray(self._chunk[vector]), int(i), name)
+        elif self._is_lost(name):
+            return np.full(self.n_rows, np.nan)
         else:
             raise self._lacks(name)
         if column.ndim == 2 and column.shape[1] == 1:
@@ -184,6 +186,10 @@ class Part:
         if kind in "UT":
             return column.astype(object)
         return column
+
+    def _is_lost(self, name: str) -> bool:
+        """Return whether the column of a channel may not be there."""
+        return any(channel.lost and channel.column == name for channel in self._columns.channel)
 
     def vector_width(self, vector: str) -> int:
         """Return how many numbers the vectors of a column have, 0 if they are unknown."""

@@ -97,6 +97,14 @@ class Position(NamedTuple):
             open_row["observation"] = _plain(self.open.observation.tolist())
         return {**self._asdict(), "previous": self.previous.state(), "open": open_row}
 
+    def with_channels(self, n_channels: int) -> Position:
+        """Return the place for rows with further channels behind their own, of which the row before has no reading."""
+        if self.open is None:
+            return self
+        observation = self.open.observation
+        missing = np.full(n_channels - len(observation), np.nan, dtype=np.float32)
+        return self._replace(open=self.open._replace(observation=np.append(observation, missing)))
+
     @classmethod
     def of_state(cls, state: Mapping[str, Any]) -> Position:
         """Return the place whose `state` this is."""
@@ -168,6 +176,13 @@ class Table:
             knows_b=self._knows_b,
             most_spacings=most_spacings,
         )
+
+    def arrange(self, columns: Columns) -> None:
+        """Read the channels in another order, with lost ones, by columns that are otherwise those of the table."""
+        self.columns = columns
+        for name in ("_shifts", "_spans"):
+            vars(self).pop(name, None)
+        self._fit = self._new_fit()
 
     def begin_fit(self, most_spacings: int) -> None:
         """Collect the facts about the rows anew, and compare that number of times with the period."""
@@ -294,8 +309,10 @@ class Table:
             if actions is not None:
                 largest = np.nanmax(actions, initial=0.0)
                 n_actions = max(n_actions, int(min(largest, _LARGEST_ACTION)) + 1)
-        if not np.isfinite(low).all():
-            name = names[int(np.isinf(low).argmax())]
+        are_lost = np.array([channel.lost for channel in columns.channel])
+        lacks_numbers = np.isinf(low) & ~are_lost
+        if lacks_numbers.any():
+            name = names[int(lacks_numbers.argmax())]
             text = ""
             if name in first_cells:
                 text = f"; its first cell is {first_cells[name]}"
@@ -464,7 +481,8 @@ class Table:
         """Return which rows are kept, and where episodes begin and end."""
         is_kept: Bools = np.ones(part.n_rows, dtype=bool)
         if self._drops:
-            is_kept = np.asarray(np.isfinite(values).all(axis=1))
+            is_needed = [not channel.lost for channel in self.columns.channel]
+            is_kept = np.asarray(np.isfinite(values[:, is_needed]).all(axis=1))
             if t is not None:
                 is_kept &= np.isfinite(t)
         is_terminal: Bools = part.marks("terminated", is_kept) & is_kept
@@ -699,9 +717,9 @@ class Table:
         Frames within a drive may be unknown.
         """
         is_needed = _IS_NEEDED[rows["phase"]]
-        may_be_missing = self.columns.missing == MISSING_READING
+        may_all_be_missing = self.columns.missing == MISSING_READING
         must = 'must be a finite number: correct it, or set missing = "gap" to drop such rows'
-        if may_be_missing:
+        if may_all_be_missing:
             must = f"{must}; an empty cell is a missing reading"
         are_finite = np.isfinite(rows["observation"])
         for i in np.flatnonzero(~are_finite.all(axis=0)):
@@ -710,7 +728,7 @@ class Table:
             if channel.categories:
                 must_be = f"is none of the categories {', '.join(channel.categories)}"
             is_valid = are_finite[:, i]
-            if may_be_missing:
+            if may_all_be_missing or channel.lost:
                 is_valid |= part.are_missing(channel)
             part.check(~is_needed | is_valid, channel.column, must_be)
         if t is not None:
@@ -833,7 +851,8 @@ class Table:
 
     def _first_dropped(self, part: Part, values: Floats, i: int) -> str:
         """Return the place of the first dropped row, i, and the text of its first cell that is no number."""
-        is_number = np.isfinite(values[i])
+        are_lost = [channel.lost for channel in self.columns.channel]
+        is_number = np.isfinite(values[i]) | are_lost
         if not is_number.all():
             name = self.columns.channel[int(is_number.argmin())].column
             must = " is no number"

@@ -12,6 +12,7 @@ but for policies that questions find, whose weights of further actions begin at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from horde_agent.features import tables_of
 from horde_agent.interface import readable
 from horde_agent.refusals import BadInput
 from horde_agent.tiles import TileCoder
@@ -26,6 +28,8 @@ from horde_agent.tiles import TileCoder
 LATER = "later"
 """Group of channels that were added during a life."""
 _KINDS = ("new", "lost")
+BODY = "the body"
+"""What has channels and actions, in messages."""
 
 
 class Changes(NamedTuple):
@@ -56,42 +60,75 @@ class Changes(NamedTuple):
             names[kind].append(name)
         return cls(flag, tuple(names["new"]), tuple(names["lost"]))
 
-    def order(self, recorded: Sequence[str], present: Sequence[str], lost: set[str]) -> list[str]:
+    def order(
+        self,
+        recorded: Sequence[str],
+        present: Sequence[str],
+        lost: set[str],
+        holder: str = BODY,
+    ) -> list[str]:
         """Return the names of the record, and the new ones behind them.
 
         Args:
             recorded: Those of the record.
             present: Those of the body.
             lost: Those of the record that the body may lack.
+            holder: What has them, for messages.
 
         Raises:
             BadInput: If one differs that no change names, or a change does not fit.
         """
         parts = self.flag.removeprefix("--")
-        sizes = f"the body has {len(present)} {parts}, the record {len(recorded)}"
+        sizes = f"{holder} has {len(present)} {parts}, the record {len(recorded)}"
         for name in self.new:
             if name not in present or name in recorded:
                 raise BadInput(
-                    f"{self.flag} new:{name}: the body must have it, and the record must not; {sizes}"
+                    f"{self.flag} new:{name}: {holder} must have it, and the record must not; {sizes}"
                 )
         for name in self.lost:
             if name not in recorded or name in present:
                 raise BadInput(
-                    f"{self.flag} lost:{name}: the record must have it, and the body must not; {sizes}"
+                    f"{self.flag} lost:{name}: the record must have it, and {holder} must not; {sizes}"
                 )
         for name in recorded:
             if name not in present and name not in lost:
-                raise BadInput(f"the body has no {name} any more: add lost:{name} to {self.flag}")
+                raise BadInput(f"{holder} has no {name} any more: add lost:{name} to {self.flag}")
         for name in present:
             if name not in recorded and name not in self.new:
                 raise BadInput(
-                    f"the body has {name} besides the record: add new:{name} to {self.flag}"
+                    f"{holder} has {name} besides the record: add new:{name} to {self.flag}"
                 )
         return [*recorded, *self.new]
 
 
 NO_CHANNELS = Changes("--channels")
 NO_ACTIONS = Changes("--actions")
+
+
+class BodyChanges(NamedTuple):
+    """What differs between a body and its record.
+
+    Attributes:
+        channels, actions: Those that it has besides, and those that it lacks.
+        tilings: `[[tiling]]` tables of further tilings.
+    """
+
+    channels: Changes = NO_CHANNELS
+    actions: Changes = NO_ACTIONS
+    tilings: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, channels: str | None, actions: str | None, tilings: Path | None) -> BodyChanges:
+        """Parse the options of a command; raise BadInput if one is invalid."""
+        tables: tuple[Mapping[str, Any], ...] = ()
+        if tilings is not None:
+            tables = tuple(tables_of(tilings, "--tilings"))
+        return cls(
+            Changes.of(NO_CHANNELS.flag, channels), Changes.of(NO_ACTIONS.flag, actions), tables
+        )
+
+
+NO_CHANGES = BodyChanges()
 
 
 def consequences(actions: Changes) -> list[str]:
@@ -132,8 +169,8 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
     Args:
         env: The body.
         recorded: Header of the record.
-        channels, actions: What differs from it, besides what the header already says.
-        tilings: `[[tiling]]` tables of further tilings.
+        changes: What differs from it, besides what the header already says.
+        holder: What the body is called in messages.
 
     Raises:
         BadInput: If the body differs in other channels or actions, or the record has none of the
@@ -144,9 +181,8 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         self,
         env: gymnasium.Env[Any, Any],
         recorded: Mapping[str, Any],
-        channels: Changes = NO_CHANNELS,
-        actions: Changes = NO_ACTIONS,
-        tilings: Sequence[Mapping[str, Any]] = (),
+        changes: BodyChanges = NO_CHANGES,
+        holder: str = BODY,
     ) -> None:
         self._env = env
         body: Any = env.unwrapped
@@ -156,15 +192,16 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         described = {str(channel["name"]): dict(channel) for channel in env.metadata["channels"]}
         places = {name: place for place, name in enumerate(described)}
         names = [str(channel["name"]) for channel in recorded["channels"]]
+        channels, actions, tilings = changes
         lost = {*channels.lost, *recorded.get("lost", ())}
-        order = channels.order(names, list(described), lost)
+        order = channels.order(names, list(described), lost, holder)
         self._places = np.array([places.get(name, -1) for name in order])
         low = [*recorded["low"], *(float(box.low[places[name]]) for name in order[len(names) :])]
         high = [*recorded["high"], *(float(box.high[places[name]]) for name in order[len(names) :])]
         self.observation_space = spaces.Box(_bounds(low, -np.inf), _bounds(high, np.inf))
         action_places = {name: k for k, name in enumerate(env.metadata["actions"])}
         may_be_lost = {*actions.lost, *recorded.get("lost_actions", ())}
-        action_names = actions.order(recorded["actions"], list(action_places), may_be_lost)
+        action_names = actions.order(recorded["actions"], list(action_places), may_be_lost, holder)
         self._body_action = [action_places.get(name) for name in action_names]
         self.action_space = spaces.Discrete(len(action_names))
         channel_tables = [
@@ -176,7 +213,7 @@ class ArrangedBody(gymnasium.Env[Any, Any]):
         channel_tables += [
             {**described[name], "group": LATER, "sensor": False} for name in order[len(names) :]
         ]
-        layout = recorded["tile_layout"] or TileCoder.default(len(names)).layout
+        layout = recorded["tile_layout"] or TileCoder.default_of(names).layout
         self.metadata = {
             **body.metadata,
             "channels": channel_tables,

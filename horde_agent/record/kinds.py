@@ -130,6 +130,6 @@ SNAPSHOT = Kind(
 )
 SETTINGS = Kind("horde-settings", ("config.toml",))
 QUESTIONS = Kind("horde-questions", ("questions.toml", "questions-[0-9]*.toml"))
-COLUMNS = Kind("horde-columns", ("columns.toml",))
+COLUMNS = Kind("horde-columns", ("columns.toml", "columns-[0-9]*.toml"))
 LIVE = Kind("horde-live", ("live/facts.json",))
 KINDS = (SETTINGS, QUESTIONS, COLUMNS, LIFE, EXCURSIONS, EVENTS, SNAPSHOT, LIVE)

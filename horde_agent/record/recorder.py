@@ -167,7 +167,7 @@ class Recorder:
         if body is not None:
             header |= body
             later_rows = with_channels(later_rows, len(body["channels"]))
-            ahead = ahead[:0]
+            ahead = with_channels(ahead, len(body["channels"]))
         recorder = cls(later_rows["observation"].shape[1], header=header)
         if recorder._dtype != later_rows.dtype:
             raise ValueError(
@@ -192,6 +192,15 @@ class Recorder:
             self._continue_after(self._n_written)
             if self.is_changed:
                 self._begin_part()
+
+    def change_body(self, body: dict[str, Any]) -> None:
+        """Go on in a new file, with rows of another body that `body` describes, as in a header."""
+        self.open_last()
+        self.flush()
+        self.header |= body
+        self._dtype = row_dtype(len(body["channels"]), self.header.get("robots", 1))
+        self.header["dtype"] = self._dtype.descr
+        self._begin_part()
 
     def cut_after(self, n_rows: int) -> None:
         """Remove the rows behind the first `n_rows` of a recording that `resume` continues, and open its last file."""

@@ -39,7 +39,7 @@ FORMAT = LIFE
 A_DAY = 864_000
 """Rows at 10 Hz: the part at the end of a recording that is read for reports."""
 
-_OF_BODY = (
+OF_BODY = (
     "dtype",
     "channels",
     "ranges",
@@ -53,8 +53,10 @@ _OF_BODY = (
     "later_actions",
     "later_tilings",
     "arranged",
+    "shifts",
+    "columns",
 )
-"""Keys of a header that differ if the body's sensors or actions changed."""
+"""Keys of a header that differ if the body's sensors or actions, or the columns of rows changed."""
 
 OnFault = Callable[[str], None]
 """Receives a sentence, without a full stop, for each damaged, truncated or missing part of a recording."""
@@ -208,7 +210,7 @@ def read_in_parts(
         header = segment.header
         if changed_body is not None:
             rows = with_channels(rows, len(changed_body["channels"]))
-            header |= {key: changed_body[key] for key in _OF_BODY if key in changed_body}
+            header |= {key: changed_body[key] for key in OF_BODY if key in changed_body}
         end_of_previous = _EndOfFile.of(segment)
         del segment  # free this large file before the next one is read
         yield Stream(rows, header, tuple(faults), file)

@@ -421,15 +421,8 @@ def test_actions_that_are_not_named_or_cannot_change_are_refused(
         assert states(line, *facts), line
     words = "resume run --steps 400 --actions new:jump,lost:right --remove rise"
     assert act(monkeypatch, words, "stay", "jump", "left") == 0
-    capsys.readouterr()
-    # A run on data has columns, and no body
-    (elsewhere / "table.csv").write_text("x\n" + "0.5\n" * 40)
-    assert horde("columns table.csv") == 0
-    (elsewhere / "columns.toml").write_text(capsys.readouterr().out)
-    words = "learn --data table.csv --columns columns.toml --horizon 8 --out data"
-    assert horde(words) == 0
-    line = refused(["resume", "data", "--data", "table.csv", "--actions", "new:jump"], capsys)
-    assert states(line, "--actions", "backend data", "start a new run")
+    words = ["resume", "run", "--steps", "500", "--columns", "own.toml"]
+    assert states(refused(words, capsys), "--columns", "rows of data", "omit it")
 
 
 TILINGS = """

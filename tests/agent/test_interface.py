@@ -320,6 +320,16 @@ def test_a_default_layout_serves_any_box() -> None:
         assert coder.encode(np.full(n, 0.5)).size == n_active
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_default_layout_by_names_has_the_same_tiles_before_further_channels(n: int) -> None:
+    names = [f"light_{i}" for i in range(n)]
+    layout = TileCoder.default_of(names).layout
+    described = [{"name": name, "group": "light"} for name in [*names, "later"]]
+    wider = TileCoder.from_layout(layout, described)
+    for values in np.random.default_rng(0).random((20, n + 1)):
+        np.testing.assert_array_equal(wider.encode(values), TileCoder.default(n).encode(values[:n]))
+
+
 @pytest.mark.parametrize(
     ("observation", "words"),
     [

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from horde_agent import Horde, Interface, StreamRun, cli, questions
 from horde_agent.cli import learn
-from horde_agent.formats.columns import Columns
+from horde_agent.formats.columns import ChannelColumn, Columns
 from horde_agent.formats.tables import Table
 from horde_agent.life.learner import predict_along
 from horde_agent.record import Flag, read
@@ -677,7 +677,7 @@ def test_further_rows_that_do_not_continue_a_stream_leave_it_as_it_was(
     files = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     for more, why in (
         ("again.csv", "again.csv, row 41, column 't'"),
-        ("other.csv", "no column 'y'"),
+        ("other.csv", "no y any more: add lost:y to --channels"),
         ("none.csv", "does not exist"),
     ):
         assert folder.run(f"resume run --steps 99 --data {more}") == 2
@@ -726,7 +726,7 @@ def test_rows_that_do_not_continue_a_run_leave_it_as_it_was(
 
     for run, more, why in (
         ("run", "invalid.csv", "row 100"),
-        ("run", "other.csv", "no column 'y'"),
+        ("run", "other.csv", "no y any more: add lost:y to --channels"),
         ("run", "none.csv", "does not exist"),
         ("passes", "second.csv", "2 passes"),
         ("passes", "-", "2 passes"),
@@ -1268,7 +1268,8 @@ def test_files_of_a_folder_may_be_removed_once_they_were_read(folder: Folder) ->
     Path("days").mkdir()
     for k in range(3):
         write_parquet(table, 10 * k, 10 * (k + 1), f"days/{k}.parquet")
-    files = followed_folder(Path("days"), list(table))
+    described = tuple(ChannelColumn(name) for name in table)
+    files = followed_folder(Path("days"), Columns(described))
     lines = iter(files)
     times = [float(next(lines).cells["t"][0]) for _ in range(15)]
     Path("days/1.parquet").unlink()

@@ -6,32 +6,52 @@ that of a robot is.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from horde_agent.formats.arrivals import completed
 from horde_agent.formats.behaviour import estimate_behaviour
-from horde_agent.formats.columns import ESTIMATE, Columns
+from horde_agent.formats.columns import ESTIMATE
 from horde_agent.formats.format import TableFile
 from horde_agent.formats.registry import format_of
 from horde_agent.formats.tables import Position, Table
 from horde_agent.interface import Interface
+from horde_agent.life.arranging import consequences
 from horde_agent.policies import Policy
-from horde_agent.record import Phase, Recorder, header_of, read
+from horde_agent.record import FORMAT, Phase, Recorder, header_of, read
+from horde_agent.record.segments import record_numbers, started_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session
+from horde_agent.runs.sources.arranged_rows import (
+    NO_ROW_CHANGES,
+    ArrangedRows,
+    RowChanges,
+    arranged_rows,
+    columns_of,
+    present_table,
+    refuse_changes,
+    refuse_unended,
+)
 from horde_agent.runs.sources.log import PlayedLog
 from horde_agent.runs.sources.recorded_rows import RecordedRows
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import freeze, refuse_without_horde
-from horde_agent.runs.storage.resume import refuse_other_body, resumption
+from horde_agent.runs.storage.question_changes import QuestionChange
+from horde_agent.runs.storage.resume import (
+    Resumption,
+    change_questions,
+    refuse_other_body,
+    resumption,
+)
+from horde_agent.runs.storage.row_learner import refuse_models
 from horde_agent.runs.storage.run import (
     HeaderEnv,
     Questions,
@@ -134,6 +154,7 @@ def resumed_data_session(
     *,
     more: Path | None = None,
     compares_frozen: bool = False,
+    changes: RowChanges = NO_ROW_CHANGES,
 ) -> Session:
     """Return a session that continues from its snapshot or from the first row, also with the rows of another file.
 
@@ -143,15 +164,18 @@ def resumed_data_session(
         BadInput: If all rows were learned from, or those of `more` do not continue them.
     """
     remove_unfinished(folder)
+    refuse_changes(folder, changes)
+    if changes != NO_ROW_CHANGES and not folder.summary.is_file():
+        refuse_unended(folder)
     resumed = resumption(folder)
-    remarks: list[str] = []
+    remarks = list(consequences(changes.body.actions))
     if more is not None:
-        remarks = append_rows(folder, more)
+        remarks += append_rows(folder, more, resumed, changes)
     run = open_run(folder)
     run.config = replace(run.config, on_alarm=config.on_alarm)
     if compares_frozen:
         refuse_without_horde(run)
-    source = RecordedRows(run, resumed, takes_snapshots=True)
+    source = RecordedRows(run, resumed, takes_snapshots=True, changes=changes)
     if compares_frozen:
         freeze(run, resumed.n_rows, resumed.step)
     n_left = source.n_rows_in_all - resumed.n_rows
@@ -164,7 +188,9 @@ def resumed_data_session(
     return Session(source, console, signals)
 
 
-def append_rows(folder: RunFolder, more: Path) -> list[str]:
+def append_rows(
+    folder: RunFolder, more: Path, resumed: Resumption, changes: RowChanges = NO_ROW_CHANGES
+) -> list[str]:
     """Append the rows of a file or folder to the recording of a run on data, which continue its rows; return remarks.
 
     After an error or a kill the recording is as before.
@@ -179,8 +205,16 @@ def append_rows(folder: RunFolder, more: Path) -> list[str]:
             f"--data {more}: {folder.path} learns in {settings.passes} passes, to which no rows can be added: start a "
             "new run"
         )
-    table = further_table(folder, more)
-    table.start = imported.place
+    further = further_rows(folder, more, changes)
+    table = further.table
+    arranged = further.arranged
+    if changes != NO_ROW_CHANGES:
+        header = further.header
+        _check_changes(folder, header, resumed, changes)
+    place = imported.place
+    if arranged is not None:
+        place = place.with_channels(len(arranged.columns.channel))
+    table.start = place
     parts = iter(table)
     first = next(parts, None)
     recorder = Recorder.resume(folder.life, imported.n_rows, is_redone=False)
@@ -189,41 +223,74 @@ def append_rows(folder: RunFolder, more: Path) -> list[str]:
         if imported.place.open is not None:
             row = completed(imported.place.open, is_last=table.ends_open)
             recorder.replace_last(row)
+        if arranged is not None and arranged.is_changed:
+            recorder.change_body(arranged.header)
         for part in chain([first], parts):
             if part is not None:
                 recorder.append(part.rows)
         recorder.close()
+        if arranged is not None and arranged.is_changed:
+            arranged.write(folder)
     except BaseException:
+        with suppress(OSError):
+            recorder.close()
         remove_unfinished(folder)
         raise
     event = {"step": 0, "event": IMPORTED, "row": recorder.n_rows}
-    place = None
+    position = None
     if table.end is not None:
-        place = table.end.state()
-    folder.events.append({**event, "position": place}, is_needed=True)
+        position = table.end.state()
+    folder.events.append({**event, "position": position}, is_needed=True)
     return [*table.facts, *table.remarks]
 
 
-def further_table(folder: RunFolder, more: Path) -> Table:
-    """Return further rows of a run on data; raise BadInput if they cannot be read, or have other columns."""
-    data_format = format_of(more)
-    if isinstance(data_format, TableFile):
-        table = data_format.open_as(more, columns_of(folder))
-    else:
-        table = data_format.open(more, folder.sound_settings().columns)
-    env = HeaderEnv(table.header)
+class FurtherRows(NamedTuple):
+    """Further rows of a run on data.
+
+    Attributes:
+        table: The rows, in the order of the record.
+        header: Of the recording from now on.
+        arranged: How they are read and recorded; None if no column has changed since the run began.
+    """
+
+    table: Table
+    header: dict[str, Any]
+    arranged: ArrangedRows | None = None
+
+
+def further_rows(folder: RunFolder, more: Path, changes: RowChanges) -> FurtherRows:
+    """Return further rows of a run on data.
+
+    Raises:
+        BadInput: If they cannot be read, or have columns that differ otherwise than `changes` says.
+    """
     recorded = header_of(folder.life)
+    data_format = format_of(more)
+    settings = folder.sound_settings()
+    is_changed = changes.is_of_rows or bool(recorded.get("arranged"))
+    if not is_changed and not isinstance(data_format, TableFile):
+        table = data_format.open(more, settings.columns)
+    else:
+        columns_before = columns_of(folder, recorded)
+        table = present_table(data_format, more, columns_before, settings.columns, changes)
+    if is_changed:
+        arranged = arranged_rows(folder, recorded, columns_before, table, changes)
+        table.arrange(arranged.columns)
+        return FurtherRows(table, arranged.header, arranged)
+    env = HeaderEnv(table.header)
     refuse_other_body(folder, recorded, record_header(env, Interface.of(env)))
-    return table
+    return FurtherRows(table, recorded)
 
 
-def columns_of(folder: RunFolder) -> Columns:
-    """Return the columns of a run on data, with the ranges that it found; raise BadInput if it has none."""
-    if not folder.columns.is_file():
-        raise BadInput(
-            f"{folder.path} has no data set with columns, so no further rows continue it"
-        )
-    return Columns.read(folder.columns)
+def _check_changes(
+    folder: RunFolder, header: dict[str, Any], resumed: Resumption, changes: RowChanges
+) -> None:
+    """Raise BadInput if tilings or questions do not fit the rows that `header` describes, before any is written."""
+    trial = open_run(folder, header)
+    change_questions(trial.horde, trial.interface, folder, resumed.changes)
+    if changes.body.tilings:
+        refuse_models(trial.horde)
+    QuestionChange(trial, changes.questions, changes.body.actions.lost)
 
 
 class Imported(NamedTuple):
@@ -250,6 +317,11 @@ def remove_unfinished(folder: RunFolder) -> None:
     if event is None or folder.is_streamed or event.get("position") is None:
         return
     n_rows = int(event["row"])
+    # Those behind them are of other columns
+    for file in reversed(started_files(folder.life)):
+        if record_numbers(file, FORMAT).start < max(n_rows, 1):
+            break
+        file.unlink()
     n_recorded = folder.extent().n_rows
     if n_recorded < n_rows:
         return

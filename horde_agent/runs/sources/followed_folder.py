@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from horde_agent.formats.arrow_files import PARQUET, order_of, parquet_files
+from horde_agent.formats.columns import Columns
 from horde_agent.formats.part import rows_of_chunk
 from horde_agent.refusals import BadInput
 from horde_agent.runs.sources.arriving_files import ArrivingFiles, FollowedFiles, PlacedLine
@@ -26,7 +27,7 @@ class FolderPlace(NamedTuple):
 
 
 def followed_folder(
-    path: Path, names: Sequence[str], place: FolderPlace | None = None
+    path: Path, columns: Columns, place: FolderPlace | None = None
 ) -> FollowedFiles[FolderPlace]:
     """Return the rows of Parquet files in the order of their names, with those of files that come later.
 
@@ -35,7 +36,7 @@ def followed_folder(
 
     Args:
         path: The folder.
-        names: Of the columns that are read.
+        columns: Those that are read.
         place: Where to begin; before the first file when None.
 
     Raises:
@@ -48,11 +49,11 @@ def followed_folder(
             "start a new run"
         )
     files = ArrivingFiles(path, parquet_files, order_of)
-    return FollowedFiles(files, _rows(files, names, place), place)
+    return FollowedFiles(files, _rows(files, columns, place), place)
 
 
 def _rows(
-    files: ArrivingFiles, names: Sequence[str], place: FolderPlace
+    files: ArrivingFiles, columns: Columns, place: FolderPlace
 ) -> Iterator[PlacedLine[FolderPlace]]:
     """Yield the rows behind a place, until a stop. Files that were read may be removed."""
     file: Path | None = None
@@ -68,7 +69,7 @@ def _rows(
         if name != place.name:
             place = FolderPlace(name)
         try:
-            for line in _rows_behind(file, names, place.n_rows):
+            for line in _rows_behind(file, columns, place.n_rows):
                 start = place
                 place = place._replace(n_rows=place.n_rows + 1)
                 yield PlacedLine(line, start, place)
@@ -80,9 +81,12 @@ def _rows(
         file = None
 
 
-def _rows_behind(file: Path, names: Sequence[str], n_rows: int) -> Iterator[Line]:
+def _rows_behind(file: Path, columns: Columns, n_rows: int) -> Iterator[Line]:
     """Yield the rows of a file behind its first `n_rows`."""
     number = 0
+    names = columns.names
+    if columns.has_lost:
+        names = columns.names_in(PARQUET.names(file))
     for chunk in PARQUET.chunks(file, names):
         for cells in rows_of_chunk(chunk):
             number += 1

@@ -23,10 +23,12 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import MOST_STEPS, RECORDED, LearnConfig
 from horde_agent.runs.exit_reason import SignalHandler
 from horde_agent.runs.session import Session
+from horde_agent.runs.sources.arranged_rows import NO_ROW_CHANGES, RowChanges
 from horde_agent.runs.sources.row_source import RowSource
 from horde_agent.runs.sources.scorers import scorer_of
 from horde_agent.runs.storage.event_log import IMPORTED
 from horde_agent.runs.storage.folder import Extent, RunFolder
+from horde_agent.runs.storage.question_changes import QuestionChange
 from horde_agent.runs.storage.resume import NEW, TESTS, Resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import HeaderEnv, Run, make_run
@@ -93,6 +95,7 @@ class RecordedRows(RowSource):
         excursions: File of the excursions; that of the run's folder when None.
         recorded: Folder with the rows; the run's own when None.
         takes_snapshots: Whether it can be resumed.
+        changes: Questions to add and to remove before the next row, and actions that are lost.
 
     Attributes:
         n_rows_in_all: Number of rows in all passes.
@@ -111,6 +114,7 @@ class RecordedRows(RowSource):
         excursions: Path | None = None,
         recorded: RunFolder | None = None,
         takes_snapshots: bool = False,
+        changes: RowChanges = NO_ROW_CHANGES,
     ) -> None:
         folder = recorded or run.folder
         extent = folder.extent()
@@ -131,8 +135,9 @@ class RecordedRows(RowSource):
             is_tested = False  # until that change
         super().__init__(run, RowLearner(run, is_tested=is_tested), total)
         excursions = excursions or run.folder.excursions
+        self._begins_with_gap = False
         if resumed.number:
-            self.learner.resume(resumed, excursions)
+            self._begins_with_gap = self.learner.resume(resumed, excursions)
         else:
             self.student.errors.table.record_to(excursions)
         self._n_rows = resumed.n_rows
@@ -144,6 +149,12 @@ class RecordedRows(RowSource):
         self._snapshot_writer: SnapshotWriter | None = None
         if takes_snapshots:
             self._snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed)
+            self._snapshot_writer.header = extent.header
+        self._question_change: QuestionChange | None = None
+        if changes.questions is not None or changes.body.actions.lost:
+            self._question_change = QuestionChange(
+                run, changes.questions, changes.body.actions.lost
+            )
 
     def learn(self, progress: Progress) -> None:
         """Learn from each row, until the end or a request to stop; take snapshots between two rows."""
@@ -158,6 +169,8 @@ class RecordedRows(RowSource):
         if writer is not None:
             self.run.folder.summary.unlink(missing_ok=True)  # of an earlier end of the run
             writer.start()
+            if self._question_change is not None:
+                self._change_questions(self._question_change, writer)
         try:
             for row in rows_of(self._parts()):
                 self.take_row(row, is_counted=counts_first or row.robot in robots)
@@ -174,6 +187,17 @@ class RecordedRows(RowSource):
         finally:
             self.abandon()
 
+    def _change_questions(self, change: QuestionChange, writer: SnapshotWriter) -> None:
+        """Add and remove the requested questions, and take a snapshot: a later resume then knows of them."""
+        changes = change.apply(
+            self.learner,
+            step=self.learner.steps,
+            n_rows=self._n_rows,
+            n_before=len(writer.changes),
+        )
+        writer.add_changes(changes)
+        writer.take_snapshot(self.learner)
+
     @property
     def is_over(self) -> bool:
         """Whether all rows were learned from; the last one may have an action when further ones follow."""
@@ -187,6 +211,9 @@ class RecordedRows(RowSource):
         """
         n_left = self.n_rows_in_all - self._n_rows
         for part in self._rows:
+            if self._begins_with_gap:
+                part.rows["flags"][:1] |= np.uint8(Flag.GAP)
+                self._begins_with_gap = False
             n_left -= len(part)
             if n_left or not len(part) or self._snapshot_writer is None:
                 yield part

@@ -10,15 +10,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from horde_agent.horde import Horde
 from horde_agent.life.behaviours import behaviour_of
-from horde_agent.life.learner import relearn
 from horde_agent.life.life import Life
 from horde_agent.life.observers import Progress
 from horde_agent.life.status import LiveStatusWriter
-from horde_agent.policies import Greedy
-from horde_agent.questions import MODEL_FAMILY
-from horde_agent.record import Flag, Recorder, read_in_parts, snapshots
+from horde_agent.record import Flag, Recorder, snapshots
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
 from horde_agent.runs.exit_reason import ExitCause, ExitReason
@@ -27,21 +23,16 @@ from horde_agent.runs.sources.row_source import replay_rows
 from horde_agent.runs.storage.events import ClockEvents, Events
 from horde_agent.runs.storage.files import unwritable
 from horde_agent.runs.storage.one_place import began_event
+from horde_agent.runs.storage.question_changes import QuestionChange, RequestedChanges
 from horde_agent.runs.storage.resume import (
     NEW,
-    OF_HORDE,
-    RequestedChanges,
     Resumption,
     change_questions,
-    check_changes,
     check_excursions,
-    write_changes,
 )
-from horde_agent.runs.storage.row_learner import load_state, of_present_body
+from horde_agent.runs.storage.row_learner import load_state
 from horde_agent.runs.storage.run import (
-    HeaderEnv,
     Run,
-    make_run,
     new_life,
     new_recorder,
     record_header,
@@ -49,7 +40,6 @@ from horde_agent.runs.storage.run import (
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
 from horde_agent.runs.storage.stop_request import PAGE_REASON, StopListener
 from horde_agent.runs.storage.tables import NOT_RECORDED, SessionOutcome
-from horde_agent.saving import State, inner
 
 _DIFFERS = (
     "the observation at step %d differs from the one recorded before the run was resumed: from that step on, the "
@@ -144,11 +134,9 @@ class RobotSource(Source):
             if self.env.metadata.get("arranged"):
                 body = record_header(self.env, self.run.interface)
             change_questions(life, self.run.interface, folder, resumed.changes)
-            if self._requested is not None:
-                if self._requested.learns:
-                    folder.refuse_removed("teach further questions from its whole record")
-                self._checked = check_changes(life, self.run.config.behaviour, self._requested)
-            self._refuse_lost()
+            self._question_change = QuestionChange(
+                self.run, self._requested, self.env.metadata.get("lost_actions", ())
+            )
             recorder = Recorder.resume(
                 folder.life, resumed.n_rows, is_redone=self._is_redone, body=body
             )
@@ -162,19 +150,6 @@ class RobotSource(Source):
         except OSError as error:
             raise BadInput(unwritable(folder.path, error)) from None
         return recorder
-
-    def _refuse_lost(self) -> None:
-        """Raise BadInput if a question that stays finds a policy among actions of which one is lost."""
-        removed: Sequence[str] = ()
-        if self._requested is not None:
-            removed = self._checked.removed
-        for question in self.life.horde.questions:
-            is_found = isinstance(question.target_policy, Greedy)
-            if is_found and self.env.metadata.get("lost_actions") and question.name not in removed:
-                raise BadInput(
-                    f"{question.name!r} is about the best of all actions, of which one is lost, whose value would stay "
-                    f"as it is: add --remove '{question.name}'"
-                )
 
     def open(self) -> None:
         """Restore a resumed run; reset the robot, which may drive."""
@@ -207,15 +182,13 @@ class RobotSource(Source):
             restorable = state
             if not life.body.is_restorable:
                 restorable = {k: v for k, v in state.items() if not _OF_WORLD.match(k)}
-            has_further_features = self._has_further_features
-            if has_further_features:
-                restorable = self._with_further_features(restorable)
-            load_state(life, self.run, self.sampler, restorable)
+            has_further_features = load_state(
+                life, self.run, self.sampler, resumed._replace(state=restorable)
+            )
         except ValueError as error:
             raise BadInput(f"{self.run.folder.path} cannot be resumed: {error}") from None
         rows_since = self.recorder.since
-        if has_further_features:  # the state before these rows has no tiles of the further tilings
-            life.student.position.is_observed = False
+        if has_further_features:
             rows_since.rows["flags"][:1] |= np.uint8(Flag.GAP)
         if not is_redone:
             position = replay_rows(life, [rows_since], self.sampler)
@@ -243,67 +216,15 @@ class RobotSource(Source):
         }
         return {**event, "number": resumed.number, "exact": is_redone}
 
-    @property
-    def _has_further_features(self) -> bool:
-        """Whether the tile coder has tilings that it had not at the snapshot."""
-        if not self._resumed.state:
-            return False
-        tilings_then = (self._resumed.header or {}).get("later_tilings", [])
-        return bool(self.env.metadata.get("later_tilings", []) != tilings_then)
-
-    def _with_further_features(self, state: State) -> State:
-        """Return the state of the snapshot for the present coder.
-
-        Raises:
-            BadInput: If a question is about the features themselves.
-        """
-        run = self.run
-        assert isinstance(run.horde, Horde), "it is not for shards"
-        for question in run.horde.questions:
-            if question.family == MODEL_FAMILY:
-                raise BadInput(
-                    f"--tilings: {question.name!r} is of an option's model, which has a question for each feature: "
-                    "remove it first, by a resume with --remove"
-                )
-        header_then = self._resumed.header or {}
-        header = record_header(self.env, run.interface)
-        header["later_tilings"] = header_then.get("later_tilings", [])
-        former = make_run(HeaderEnv(header), run.config, run.folder)
-        change_questions(former.horde, former.interface, run.folder, self._resumed.changes)
-        assert isinstance(former.horde, Horde)
-        state = of_present_body(state, former)
-        former.horde.restore(inner(state, OF_HORDE))
-        run.horde.take_over(former.horde)
-        state_beside = {
-            name: array for name, array in state.items() if not name.startswith(f"{OF_HORDE}/")
-        }
-        horde_state = run.horde.state()
-        return state_beside | {f"{OF_HORDE}/{name}": array for name, array in horde_state.items()}
-
     def _change(self) -> list[dict[str, Any]]:
-        """Add and remove the requested questions, which were checked; return the changes, as in snapshots.
-
-        Theta of new ones may be learned from the recording; w and traces start at 0.
-        """
-        life = self.life
-        run = self.run
-        previous_names = list(self.life.horde.names)
-        checked = self._checked
-        changes = write_changes(
-            run.folder,
-            checked,
+        """Add and remove the requested questions, which were checked; return the changes, as in snapshots."""
+        self.recorder.flush()
+        return self._question_change.apply(
+            self.life,
+            step=self.life.steps,
+            n_rows=self.recorder.n_rows,
             n_before=len(self.snapshot_writer.changes),
-            n_actions=len(run.interface.actions),
         )
-        change_questions(life, run.interface, run.folder, changes)
-        for one in changes:
-            run.folder.events.append(
-                {"step": life.steps, "event": "questions", "row": self.recorder.n_rows, **one}
-            )
-        if checked.learns and checked.added is not None:
-            self.recorder.flush()
-            _learn_theta(life, run, set(life.horde.names) - set(previous_names))
-        return changes
 
     def learn(self, progress: Progress) -> None:
         """Act and learn until the last step, a request to stop or a fault."""
@@ -437,31 +358,3 @@ def _refuse_lone_probability(life: Life, config: LearnConfig) -> None:
     raise BadInput(
         f"--excursion-probability {probability:g}: no test excursion would be made, because {why}, or omit it"
     )
-
-
-def _learn_theta(life: Life, run: Run, names: set[str]) -> None:
-    """Learn theta and offsets of new questions off-policy from the recording, in a separate Horde.
-
-    Weights of other questions do not change.
-    """
-    new = [question for question in life.horde.questions if question.name in names]
-    horde = life.horde
-    coder = run.interface.coder
-    alone = Horde(
-        new,
-        n_features=coder.n_features,
-        n_active=coder.n_active,
-        config=horde.config,
-        mode="deferred",
-    )
-    relearn(read_in_parts(run.folder.life), alone, run.interface)
-    added = [horde.names.index(question.name) for question in new]
-    theta = horde.weights()[0]
-    theta[added] = alone.weights()[0]
-    horde.reset_weights(theta)
-    if horde.offsets.any() or alone.offsets.any():
-        offsets = np.full(horde.n_demons, np.nan)
-        offsets[added] = alone.offsets
-        sums = np.full((2, horde.n_demons), np.nan)
-        sums[:, added] = alone.reading_sums
-        horde.set_offsets(offsets, sums)

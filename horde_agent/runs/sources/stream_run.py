@@ -23,11 +23,17 @@ from horde_agent.life.observers import Progress
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import IN_PYTHON, STANDARD_INPUT, refuse_no_command, resolve
 from horde_agent.runs.session import Session
+from horde_agent.runs.sources.arranged_rows import NO_ROW_CHANGES, ArrangedRows, RowChanges
 from horde_agent.runs.sources.learn_from import channel_tables, data_settings
-from horde_agent.runs.sources.streamed_rows import StreamedRows, continued_run, longest_silence_s
+from horde_agent.runs.sources.streamed_rows import (
+    ContinuedRun,
+    StreamedRows,
+    continued_run,
+    longest_silence_s,
+)
 from horde_agent.runs.storage.folder import RunFolder
-from horde_agent.runs.storage.resume import NEW, Resumption, resume_settings
-from horde_agent.runs.storage.run import HeaderEnv, Questions, Run, make_run
+from horde_agent.runs.storage.resume import NEW, resume_settings
+from horde_agent.runs.storage.run import HeaderEnv, Questions, make_run
 from horde_agent.types import Floats
 
 _WHERE = "the stream"
@@ -140,7 +146,8 @@ class StreamRun:
             table = Table(lambda: (), described, _WHERE)
             run = make_run(HeaderEnv(table.header), config, folder, own=given_questions)
             folder.write_columns(table.columns.to_toml())
-            self._begin(run, table, NEW, clock)
+            arranged = ArrangedRows(table.columns, table.header)
+            self._begin(ContinuedRun(run, table, NEW, arranged), clock)
         except BaseException:
             self._lock.close()
             folder.give_back()
@@ -154,21 +161,42 @@ class StreamRun:
         questions: Questions | None = None,
         on_alarm: str | None = None,
         clock: Callable[[], float] = time.monotonic,
+        columns: str | Path | None = None,
+        channels: str | None = None,
+        actions: str | None = None,
+        tilings: str | Path | None = None,
+        add: str | Path | None = None,
+        remove: str | None = None,
     ) -> StreamRun:
         """Return a run that continues with further rows: one of `StreamRun`, or of `horde learn` on data.
 
-        Rows have the columns that they had, in a mapping if a file described them. After a kill the
-        first one follows a gap.
+        Rows have the columns that they had, in a mapping if a file described them; an observation has a
+        reading of each channel of `interface`, NaN for a lost one. After a kill the first one follows a
+        gap.
 
         Args:
             path: The run's folder.
             questions: Those that were given in Python; None for others.
             on_alarm: Command to run at alarms, as of `horde learn`; the one of before is not run.
             clock: As of `StreamRun`.
+            columns: As of `horde resume`: file that describes the rows from now on.
+            channels: Those that rows have or lack from now on, "new:NAME,lost:NAME".
+            actions: Likewise.
+            tilings: File of further tilings.
+            add: File of further questions.
+            remove: Shell pattern of the names of questions to remove.
 
         Raises:
-            BadInput: If no rows can continue it.
+            BadInput: If no rows can continue it, or the changes do not fit.
         """
+        changes = RowChanges.of(
+            columns=columns,
+            channels=channels,
+            actions=actions,
+            tilings=tilings,
+            add=add,
+            remove=remove,
+        )
         folder = RunFolder(Path(path))
         config = replace(resume_settings(folder, None), predictions=IN_PYTHON, on_alarm=on_alarm)
         if on_alarm is not None:
@@ -177,21 +205,28 @@ class StreamRun:
         stream._folder = folder
         with ExitStack() as lock:
             lock.enter_context(folder.locked())
-            continued = continued_run(folder, config, _WHERE, questions)
-            stream._begin(*continued, clock)
+            continued = continued_run(folder, config, _WHERE, questions, changes)
+            stream._begin(continued, clock, changes)
             stream._lock = lock.pop_all()
         return stream
 
     def _begin(
-        self, run: Run, table: Table, resumed: Resumption, clock: Callable[[], float]
+        self,
+        continued: ContinuedRun,
+        clock: Callable[[], float],
+        changes: RowChanges = NO_ROW_CHANGES,
     ) -> None:
         """Compile, and begin to record."""
+        run = continued.run
+        table = continued.table
         self._columns = table.columns
         self._clock = clock
         self._longest_silence_s = longest_silence_s(table.columns)
         self._given_at_s: float | None = None
         self._summary: dict[str, Any] | None = None
-        self._source = _GivenRows(run, table, resumed)
+        self._source = _GivenRows(
+            run, table, continued.resumed, arranged=continued.arranged, changes=changes
+        )
         self._session = Session(self._source, Console(stderr=True, quiet=True))
         self._session.begin()
         self.horde: Learner = run.horde

@@ -25,6 +25,7 @@ from horde_agent.formats.lines import LineParser, UnfitHeader
 from horde_agent.formats.part import Chunk
 from horde_agent.formats.registry import FORMATS
 from horde_agent.formats.tables import Position, RowBefore, Table
+from horde_agent.life.arranging import consequences
 from horde_agent.life.counts import Durations
 from horde_agent.life.learner import rows_of
 from horde_agent.life.observers import Progress
@@ -33,10 +34,22 @@ from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig, is_streamed
 from horde_agent.runs.exit_reason import ExitReason, SignalHandler
 from horde_agent.runs.session import Session
+from horde_agent.runs.sources.arranged_rows import (
+    NO_ROW_CHANGES,
+    ArrangedRows,
+    RowChanges,
+    arranged_rows,
+    columns_file,
+    columns_of,
+    present_columns,
+    refuse_changes,
+    refuse_open_range,
+    refuse_unended,
+)
 from horde_agent.runs.sources.arriving_files import FollowedFiles
 from horde_agent.runs.sources.data_set import (
-    columns_of,
-    further_table,
+    FurtherRows,
+    further_rows,
     place_behind,
     remove_unfinished,
 )
@@ -58,6 +71,7 @@ from horde_agent.runs.storage.events import ClockEvents, Clocks
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import freeze, frozen_snapshot, refuse_without_horde
 from horde_agent.runs.storage.one_place import began_event
+from horde_agent.runs.storage.question_changes import QuestionChange
 from horde_agent.runs.storage.resume import NEW, TESTS, Resumption, resumption
 from horde_agent.runs.storage.row_learner import RowLearner
 from horde_agent.runs.storage.run import (
@@ -93,6 +107,8 @@ class StreamedRows(RowSource):
         run: The run.
         table: Describes the rows; nothing is read from it.
         resumed: Where the run starts.
+        arranged: How the rows are read and recorded if that was asked for; None if it is as before.
+        changes: What the command says about them.
         clocks: Those of the computer; they decide nothing that is learned.
 
     Attributes:
@@ -112,8 +128,13 @@ class StreamedRows(RowSource):
         table: Table,
         resumed: Resumption = NEW,
         *,
+        arranged: ArrangedRows | None = None,
+        changes: RowChanges = NO_ROW_CHANGES,
         clocks: Clocks | None = None,
     ) -> None:
+        self.arranged: ArrangedRows | None = None
+        if arranged is not None and arranged.is_changed:
+            self.arranged = arranged
         self.rows = ArrivingRows(table)
         is_tested = is_streamed(vars(run.config)) or has_actions(table.header)
         super().__init__(run, RowLearner(run, is_tested=is_tested), run.config.steps)
@@ -134,6 +155,8 @@ class StreamedRows(RowSource):
             self.recorder = self._new_recorder()
         self._snapshot_writer = SnapshotWriter(run, self.learner.sampler, resumed, self.recorder)
         self._snapshot_writer.source_state = self._state
+        self._question_change = QuestionChange(run, changes.questions, changes.body.actions.lost)
+        self._is_changed = self.arranged is not None or changes.questions is not None
         self._clock_events = ClockEvents(run.folder.events, self.recorder, self._clocks)
         self._snapshot_writer.clock_state = self._clock_events.reading
         if not is_tested and not any(TESTS in change for change in resumed.changes):
@@ -153,8 +176,10 @@ class StreamedRows(RowSource):
         no stream before. After a kill rows were lost.
         """
         folder = self.run.folder
-        self.learner.resume(resumed, folder.excursions)
-        recorder = Recorder.resume(folder.life, resumed.n_rows, is_redone=False)
+        follows_gap = self.learner.resume(resumed, folder.excursions)
+        recorder = Recorder.resume(
+            folder.life, resumed.n_rows, is_redone=False, body=self.changed_body
+        )
         later_rows = recorder.since
         source = resumed.source
         is_whole = not folder.is_streamed
@@ -165,11 +190,14 @@ class StreamedRows(RowSource):
             place = Position(RowBefore())
         else:
             place = place_behind(folder).place
+        place = self._continued_place(place, follows_gap=follows_gap)
         self.rows.continue_at(place)
         open_row = place.open
         if is_whole and open_row is not None:
             n_ends = int(_are_ends(later_rows[-1:]))
             later_rows = later_rows[: len(later_rows) - n_ends]
+        if follows_gap:
+            later_rows.rows["flags"][:1] |= np.uint8(Flag.GAP)
         newest: Row | None = None
         for row in rows_of([later_rows]):
             self.take_row(row)
@@ -179,10 +207,25 @@ class StreamedRows(RowSource):
         if not is_whole:
             self.rows.continue_after(newest)
         elif open_row is not None:
-            recorder = Recorder.resume(folder.life, n_rows, is_redone=True)
+            recorder = Recorder.resume(folder.life, n_rows, is_redone=True, body=self.changed_body)
             if not self.student.position.is_observed:
                 self._observe(open_row)
         return recorder
+
+    @property
+    def changed_body(self) -> dict[str, Any] | None:
+        """What the header of the recording says from now on; None if it is as before."""
+        if self.arranged is None:
+            return None
+        return self.arranged.header
+
+    def _continued_place(self, place: Position, *, follows_gap: bool) -> Position:
+        """Return a place for the rows of now, whose open row follows a gap or not."""
+        place = place.with_channels(len(self._table.columns.channel))
+        open_row = place.open
+        if open_row is None or not follows_gap:
+            return place
+        return place._replace(open=open_row._replace(flags=open_row.flags | Flag.GAP))
 
     def _state(self) -> dict[str, Any]:
         """Return what the rows after a snapshot depend on, in JSON types."""
@@ -208,8 +251,20 @@ class StreamedRows(RowSource):
             event = {"step": self.learner.steps, "event": STREAMED, "row": self.recorder.n_rows}
             folder.events.append(event, is_needed=True)
         self._clock_events.compare_with(resumed.clocks, self.recorder.since.rows, resumed.step)
+        if self.arranged is not None:
+            self.arranged.write(folder)
         self.recorder.open_last()
-        self._snapshot_writer.start()
+        writer = self._snapshot_writer
+        writer.start()
+        if self._is_changed:
+            question_changes = self._question_change.apply(
+                self.learner,
+                step=self.learner.steps,
+                n_rows=self.recorder.n_rows,
+                n_before=len(writer.changes),
+            )
+            writer.add_changes(question_changes)
+            writer.take_snapshot(self.learner)
 
     def _beginning(self) -> dict[str, Any]:
         """Return further facts about the place of the first row, in JSON types."""
@@ -366,18 +421,20 @@ class LineRows(StreamedRows):
     """Rows that another program writes, a line each, and which are answered.
 
     Args:
-        run, table, resumed: As of `StreamedRows`.
+        run, table, resumed, options: As of `StreamedRows`.
         lines: Where they are read from.
     """
 
-    def __init__(self, run: Run, table: Table, lines: Lines, resumed: Resumption = NEW) -> None:
+    def __init__(
+        self, run: Run, table: Table, lines: Lines, resumed: Resumption = NEW, **options: Any
+    ) -> None:
         self._lines = lines
         self._parser = LineParser(table.columns, table.where)
         self._predictions: PredictionWriter | None = None
         target = run.config.predictions
         if target is not None:
             self._predictions = PredictionWriter(target, run.horde.names, run.config.predict)
-        super().__init__(run, table, resumed)
+        super().__init__(run, table, resumed, **options)
         self._is_timed = table.columns.times.time is not None
         self._longest_silence_s = longest_silence_s(table.columns)
         self._silent_s = 0.0
@@ -480,7 +537,7 @@ class FollowedRows(LineRows):
     """Rows that are written to files, which a resumed run reads again from a snapshot on.
 
     Args:
-        run, table, resumed: As of `StreamedRows`.
+        run, table, resumed, options: As of `StreamedRows`.
         lines: The file, or the folder of files.
     """
 
@@ -490,22 +547,31 @@ class FollowedRows(LineRows):
         table: Table,
         lines: FollowedFile | FollowedFiles[Any],
         resumed: Resumption = NEW,
+        **options: Any,
     ) -> None:
         self._files = lines
         self._awaits_history = run.config.compare_frozen and frozen_snapshot(run.folder) is None
         if self._awaits_history:
             refuse_without_horde(run)
-        super().__init__(run, table, lines, resumed)
+        super().__init__(run, table, lines, resumed, **options)
 
     def _continued_recorder(self, resumed: Resumption) -> Recorder:
         """Restore the snapshot; the rows recorded since come again, and are compared."""
-        life = self.run.folder.life
-        self.learner.resume(resumed, self.run.folder.excursions)
-        if resumed.source is not None:
-            self.rows.continue_at(Position.of_state(resumed.source["rows"]))
-            self._parser.restore(resumed.source["parser"])
+        folder = self.run.folder
+        follows_gap = self.learner.resume(resumed, folder.excursions)
+        source = resumed.source
+        if source is not None:
+            place = Position.of_state(source["rows"])
+            self.rows.continue_at(self._continued_place(place, follows_gap=follows_gap))
+            self._parser.restore(source["parser"])
         self.n_rows = resumed.n_rows
-        return Recorder.resume(life, resumed.n_rows, is_redone=True)
+        recorder = Recorder.resume(
+            folder.life, resumed.n_rows, is_redone=True, body=self.changed_body
+        )
+        is_whole = source is not None and source["is_ended"] and not len(recorder.since)
+        if self.arranged is not None and not is_whole:
+            refuse_unended(folder)
+        return recorder
 
     def _take_line(self, line: Line) -> None:
         """Learn from a line; the history ends before the first one that was waited for."""
@@ -533,12 +599,14 @@ class ResumedStream(NamedTuple):
         more: The data set with the rows; None for standard input.
         predictions, predict: As in the settings.
         compares_frozen: Whether the history ends here, with whose weights the tests are scored, too.
+        changes: How the further rows differ from those before.
     """
 
     more: Path | None
     predictions: str | None
     predict: str | None
     compares_frozen: bool = False
+    changes: RowChanges = NO_ROW_CHANGES
 
 
 def stream_table(columns: Path | None, where: str = _STANDARD_INPUT) -> Table:
@@ -576,18 +644,28 @@ def resumed_streamed_session(
         BadInput: As `continued_run`, or if a row of the data set is invalid or does not follow.
     """
     config = replace(config, predictions=command.predictions, predict=command.predict)
-    if command.more is None:
-        continued = continued_run(folder, config, _STANDARD_INPUT)
-        lines: Lines = LineReader(standard_input())
-    else:
-        continued = continued_run(folder, config, str(command.more))
-        table = further_table(folder, command.more)
-        lines = TableLines(table)
-    run = continued.run
-    source = LineRows(run, continued.table, lines, continued.resumed)
+    further: FurtherRows | None = None
+    lines: Lines
+    where = _STANDARD_INPUT
     if command.more is not None:
+        where = str(command.more)
+        further = further_rows(folder, command.more, command.changes)
+        lines = TableLines(further.table)
+    else:
+        lines = LineReader(standard_input())
+    continued = continued_run(folder, config, where, changes=command.changes, further=further)
+    run = continued.run
+    source = LineRows(
+        run,
+        continued.table,
+        lines,
+        continued.resumed,
+        arranged=continued.arranged,
+        changes=command.changes,
+    )
+    if further is not None:
         try:
-            _check_rows(table, source.rows.position(is_complete=False))
+            _check_rows(further.table, source.rows.position(is_complete=False))
         except BaseException:
             source.abandon()
             raise
@@ -614,15 +692,22 @@ class ContinuedRun(NamedTuple):
         run: The run at its start.
         table: Describes the rows.
         resumed: Where it continues.
+        arranged: How the rows are read and recorded.
     """
 
     run: Run
     table: Table
     resumed: Resumption
+    arranged: ArrangedRows
 
 
 def continued_run(
-    folder: RunFolder, config: LearnConfig, where: str, own: Questions | None = None
+    folder: RunFolder,
+    config: LearnConfig,
+    where: str,
+    own: Questions | None = None,
+    changes: RowChanges = NO_ROW_CHANGES,
+    further: FurtherRows | None = None,
 ) -> ContinuedRun:
     """Return a run on data to continue.
 
@@ -631,18 +716,30 @@ def continued_run(
         config: Its settings, with the predictions to write, the number of steps and the command for alarms of now.
         where: Name of the rows, for messages.
         own: Its questions if they were given in Python.
+        changes: What the command says about the rows.
+        further: The rows, if they are all there.
 
     Raises:
-        BadInput: If no rows can continue it.
+        BadInput: If no rows can continue it, or the changes do not fit.
     """
-    columns = columns_of(folder)
     if config.passes > 1:
         raise BadInput(
             f"{folder.path} learns in {config.passes} passes, to which no rows can be added: start a new run"
         )
     remove_unfinished(folder)
+    refuse_changes(folder, changes)
+    recorded = header_of(folder.life)
+    columns = columns_of(folder, recorded)
+    arranged = ArrangedRows(columns, recorded)
+    if further is not None:
+        arranged = further.arranged or arranged
+    elif changes.is_of_rows:
+        present = present_columns(columns, changes, where)
+        refuse_open_range(present, changes, columns_file(folder, recorded))
+        table = Table(lambda: (), present, where)
+        arranged = arranged_rows(folder, recorded, columns, table, changes)
     resumed = resumption(folder)
-    run = open_run(folder, header_of(folder.life), own=own)
+    run = open_run(folder, arranged.header, own=own)
     run.config = replace(
         run.config,
         steps=config.steps,
@@ -652,7 +749,8 @@ def continued_run(
         archive=config.archive,
         on_alarm=config.on_alarm,
     )
-    return ContinuedRun(run, Table(lambda: (), columns, where), resumed)
+    resumed = resumed._replace(notes=[*resumed.notes, *consequences(changes.body.actions)])
+    return ContinuedRun(run, Table(lambda: (), arranged.columns, where), resumed, arranged)
 
 
 def followed_table(path: Path, columns: Path | None) -> Table:
@@ -693,7 +791,7 @@ def _followed(
     if isinstance(table, BagTable):
         return followed_bags(path, table, BagPlace(**place))
     if path.is_dir():
-        return followed_folder(path, table.columns.names, FolderPlace(**place))
+        return followed_folder(path, table.columns, FolderPlace(**place))
     file_place: Place | None = None
     if place:
         file_place = Place(**place)
@@ -712,15 +810,23 @@ def followed_session(
 
 
 def resumed_followed_session(
-    config: LearnConfig, folder: RunFolder, console: Console, signals: SignalHandler
+    changes: RowChanges,
+    config: LearnConfig,
+    folder: RunFolder,
+    console: Console,
+    signals: SignalHandler,
 ) -> Session:
     """Return a session that continues to follow a file behind the rows that were learned from.
 
     Raises:
-        BadInput: If the file at which its snapshot was taken is gone.
+        BadInput: If the file at which its snapshot was taken is gone, or the changes do not fit.
     """
     path = Path(str(config.data))
-    continued = continued_run(folder, config, str(path))
+    if changes.is_of_rows and _is_folder_of_bags(path):
+        raise BadInput(
+            f"the bags of {path} are read again from the first one on, which has other channels: start a new run"
+        )
+    continued = continued_run(folder, config, str(path), changes=changes)
     table = continued.table
     if _is_folder_of_bags(path):
         table = open_bag_table(path, config.columns, refuse_open)
@@ -736,7 +842,14 @@ def resumed_followed_session(
         )
     # There is no place after a kill before the first row
     file = _followed(path, table, source.get("place"))
-    rows = FollowedRows(continued.run, table, file, continued.resumed)
+    rows = FollowedRows(
+        continued.run,
+        table,
+        file,
+        continued.resumed,
+        arranged=continued.arranged,
+        changes=changes,
+    )
     for note in (*continued.resumed.notes, f"resumed at row {continued.resumed.n_rows:,}"):
         console.print(note, highlight=False, soft_wrap=True)
     continued.run.end_live_page()

@@ -411,15 +411,16 @@ class RunFolder:
             sums |= {file.name: _digest(file) for file in files if file.is_file()}
         write_whole(self.sums, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
 
-    def write_columns(self, columns: str) -> None:
-        """Write the columns file, with its stamp: what `data_set.columns_of` reads."""
-        write_whole(self.columns, _lines(COLUMNS.stamp()) + columns)
+    def write_columns(self, columns: str, name: str | None = None) -> None:
+        """Write a columns file, with its stamp: what `arranged_rows.columns_of` reads."""
+        file = self.path / (name or self.columns.name)
+        write_whole(file, _lines(COLUMNS.stamp()) + columns)
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the settings, columns and question files, by file name."""
         files = [
             self.config,
-            self.columns,
+            *record_files(self.columns),
             *record_files(self.question_file),
             *sorted(self.path.glob("questions-*.toml")),
         ]

@@ -12,21 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 
 from horde_agent import questions as families
 from horde_agent.cluster.sharded import check_snapshots
 from horde_agent.gvf import GVF, named
-from horde_agent.horde import Horde
 from horde_agent.interface import Interface
-from horde_agent.learner import Learner
-from horde_agent.life.behaviours import behaviour_of
-from horde_agent.life.learner import StreamLearner, check_questions, refuse_fed_back
-from horde_agent.life.life import Life
+from horde_agent.life.learner import StreamLearner
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import (
@@ -38,7 +33,7 @@ from horde_agent.record.segments import (
 )
 from horde_agent.refusals import BadInput
 from horde_agent.runs.config import LearnConfig
-from horde_agent.runs.storage.folder import RunFolder, stamped
+from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.versions import differences
 from horde_agent.saving import State, inner, untext
@@ -259,13 +254,23 @@ def _changed(snapshot: snapshots.Snapshot) -> list[str]:
 # ---- added and removed questions -------------------------------------------------------------------------------------
 
 
+class HasQuestions(Protocol):
+    """A life, a student, a Horde or another learner, to which questions are added."""
+
+    def add(self, questions: Sequence[GVF], /) -> object:
+        """Add questions."""
+
+    def remove(self, names: Sequence[str], /) -> object:
+        """Remove questions by their names."""
+
+
 def change_questions(
-    learner: Life | StreamLearner | Learner,
+    learner: HasQuestions,
     interface: Interface,
     folder: RunFolder,
     changes: Sequence[dict[str, Any]],
 ) -> None:
-    """Repeat recorded additions and removals of questions, in a life, a student or a Horde alone.
+    """Repeat recorded additions and removals of questions.
 
     A student also begins to test the behaviour where rows came one by one after those of a data set.
     """
@@ -303,94 +308,3 @@ def open_trained(folder: RunFolder, console: Console) -> Run | None:
     for note in (*resumed.notes, f"from its snapshot at step {resumed.step:,}"):
         console.print(note, highlight=False, soft_wrap=True)
     return run
-
-
-class RequestedChanges(NamedTuple):
-    """Questions to add and to remove when a run is resumed."""
-
-    add: Path | None = None  # file of the questions to add
-    remove: str | None = None  # shell pattern of the names to remove
-    learns: bool = False  # whether the added ones learn from the recording first
-
-
-class CheckedChanges(NamedTuple):
-    """Requested changes that fit a run; nothing has been written yet."""
-
-    removed: Sequence[str]  # names
-    added: bytes | None  # contents of the question file
-    learns: bool
-
-
-def check_changes(life: Life, behaviour: str, requested: RequestedChanges) -> CheckedChanges:
-    """Return the changes requested for a life with the questions of its snapshot.
-
-    They are tried on another Horde of the same questions. `behaviour` is as in the settings.
-
-    Raises:
-        BadInput: If a file cannot be read or is invalid, no name matches, the behaviour follows a
-            removed question, a curious behaviour would have no option or too many, or the
-            questions do not fit the others.
-    """
-    names = list(life.horde.names)
-    removed: list[str] = []
-    added: bytes | None = None
-    questions: Sequence[GVF] = ()
-    if requested.remove is not None:
-        removed = [name for name in names if fnmatchcase(name, requested.remove)]
-        if not removed:
-            raise BadInput(
-                f"--remove {requested.remove}: no question's name matches; the first one is {names[0]!r}"
-            )
-        if len(removed) == len(names):
-            raise BadInput(
-                f"--remove {requested.remove}: all {len(names)} questions match; choose a pattern that leaves one"
-            )
-        if any(behaviour_of(behaviour).follows(name) for name in removed):
-            raise BadInput(
-                f"--remove {requested.remove}: the robot's behaviour is {behaviour}; choose a pattern that leaves it"
-            )
-    if requested.add is not None:
-        try:
-            added = requested.add.read_bytes()
-        except OSError as error:
-            raise BadInput(
-                f"the question file {requested.add} cannot be read ({error.strerror})"
-            ) from None
-    coder = life.interface.coder
-    trial = Horde(
-        life.horde.questions,
-        n_features=coder.n_features,
-        n_active=coder.n_active,
-        config=life.horde.config,
-    )
-    try:
-        if requested.add is not None:
-            questions = families.from_file(requested.add, life.interface)
-            check_questions(questions, life.interface)
-        refuse_fed_back(life.interface, removed)
-        if removed:
-            trial.remove(removed)
-        if questions:
-            trial.add(named(questions, life.interface.names))
-        behaviour_of(behaviour).check_questions(trial.questions)
-    except ValueError as error:
-        raise BadInput(str(error)) from None
-    return CheckedChanges(removed, added, requested.learns)
-
-
-def write_changes(
-    folder: RunFolder, checked: CheckedChanges, n_before: int, n_actions: int
-) -> list[dict[str, Any]]:
-    """Write the added questions to the run's folder, and return the changes, as in snapshots.
-
-    They are about a body of `n_actions`, after `n_before` earlier changes.
-    """
-    changes: list[dict[str, Any]] = []
-    if checked.removed:
-        changes.append({"remove": list(checked.removed)})
-    if checked.added is not None:
-        copy = file_at(folder.question_file, n_before + 2)
-        copy.write_bytes(stamped(checked.added))
-        folder.seal()
-        changes.append({"add": copy.name, "n_actions": n_actions})
-    return changes

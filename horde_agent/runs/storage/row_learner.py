@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from horde_agent.gvf import GVF
+from horde_agent.horde import Horde
 from horde_agent.learner import Learner
 from horde_agent.life.counts import RobotCounts
 from horde_agent.life.excursions import ExcursionConfig
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.life.stream import LearnedStream
-from horde_agent.runs.storage.resume import Resumption, change_questions, check_excursions
+from horde_agent.questions import MODEL_FAMILY
+from horde_agent.refusals import BadInput
+from horde_agent.runs.storage.resume import (
+    OF_HORDE,
+    Resumption,
+    change_questions,
+    check_excursions,
+)
 from horde_agent.runs.storage.run import Run
 from horde_agent.saving import State, inner, nested
 
@@ -48,11 +59,12 @@ class RowLearner:
         """Return everything that later learning depends on, under the names of `Life.state`."""
         return nested(student=self.student.state(), counts=self.counts.state())
 
-    def resume(self, resumed: Resumption, excursions: Path) -> None:
+    def resume(self, resumed: Resumption, excursions: Path) -> bool:
         """Continue from a snapshot of a data set's run or of a life; without one, from the first row.
 
         Excursions are recorded in existing files, of which `excursions` is the first; those after
-        the snapshot are removed from them.
+        the snapshot are removed from them. Return whether the next row follows a gap, as `load_state`
+        says.
 
         Raises:
             BadInput: If a file of excursions is missing.
@@ -63,9 +75,18 @@ class RowLearner:
         change_questions(self.student, run.interface, run.folder, resumed.changes)
         run.watch = MspbeWatch(run.horde)
         self.student.errors.table.resume_in(excursions)
-        load_state(self, run, self.sampler, resumed.state)
+        has_further_features = load_state(self, run, self.sampler, resumed)
         # It may be mapped from files that are deleted after newer snapshots
         resumed.state.clear()
+        return has_further_features
+
+    def add(self, questions: Sequence[GVF]) -> None:
+        """Add questions between two rows; raise as `StreamLearner.add`."""
+        self._run.watch.rearrange(self.student.add(questions))
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove questions between two rows; raise as `StreamLearner.remove`."""
+        self._run.watch.rearrange(self.student.remove(names))
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, or `Life.state`."""
@@ -134,17 +155,72 @@ def of_present_body(state: State, run: Run) -> State:
     return state
 
 
-def load_state(learner: LearnedStream, run: Run, sampler: Sampler, state: State) -> None:
+def load_state(learner: LearnedStream, run: Run, sampler: Sampler, resumed: Resumption) -> bool:
     """Restore a learner and its observers from a snapshot.
 
     Without a state, the learner is at its start, and only excursions that it recorded before are
     removed.
+
+    Returns:
+        Whether there are tilings that there were not at the snapshot. Then the state before the next row
+        has no tiles of them, and that row follows a gap.
     """
+    state = resumed.state
     if not state:
         errors = learner.student.errors
         errors.restore(errors.state())
-        return
+        return False
+    header_then = resumed.header or {}
+    later_tilings = header_then.get("later_tilings", [])
+    has_further_features = list(run.later_tilings) != list(later_tilings)
+    if has_further_features:
+        state = _with_further_features(state, run, later_tilings, resumed.changes)
     state = of_present_body(state, run)
     sampler.restore(inner(state, "sampler"))
     run.watch.restore(inner(state, "watch"))
     learner.restore(inner(state, "life"))
+    if has_further_features:
+        learner.student.position.is_observed = False
+    return has_further_features
+
+
+def refuse_models(horde: Learner) -> None:
+    """Raise BadInput if a question is about the features themselves, to which further ones cannot be added."""
+    for question in horde.questions:
+        if question.family == MODEL_FAMILY:
+            raise BadInput(
+                f"--tilings: {question.name!r} is of an option's model, which has a question for each feature: "
+                "remove it first, by a resume with --remove"
+            )
+
+
+def _with_further_features(
+    state: State,
+    run: Run,
+    later_tilings: Sequence[Mapping[str, Any]],
+    changes: Sequence[dict[str, Any]],
+) -> State:
+    """Return the state of a snapshot for the coder of a run.
+
+    Args:
+        state: The state.
+        run: The run.
+        later_tilings: Those that were added before the snapshot.
+        changes: Questions added and removed before it.
+
+    Raises:
+        BadInput: If a question is about the features themselves.
+    """
+    assert isinstance(run.horde, Horde), "it is not for shards"
+    refuse_models(run.horde)
+    former = run.with_later_tilings(later_tilings)
+    change_questions(former.horde, former.interface, run.folder, changes)
+    assert isinstance(former.horde, Horde)
+    state = of_present_body(state, former)
+    former.horde.restore(inner(state, OF_HORDE))
+    run.horde.take_over(former.horde)
+    state_beside = {
+        name: array for name, array in state.items() if not name.startswith(f"{OF_HORDE}/")
+    }
+    horde_state = run.horde.state()
+    return state_beside | {f"{OF_HORDE}/{name}": array for name, array in horde_state.items()}

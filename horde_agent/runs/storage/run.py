@@ -73,6 +73,9 @@ class Run:
     folder: RunFolder  # for the results
     notes: Sequence[str] = ()  # remarks on the robot, for the report
     shards: ShardedHorde | None = None  # the same demons, if they are in shards
+    header: Mapping[str, Any] = field(default_factory=dict)  # of a recording of its robot
+    recorded: LearnConfig | None = None  # settings of the recorded run that it learns from
+    own: Questions | None = None  # those that were given in Python
     watch: MspbeWatch = field(init=False)  # determines whose MSPBE estimates are valid
 
     def __post_init__(self) -> None:
@@ -82,6 +85,17 @@ class Run:
     def time_name(self) -> str:
         """What the time of its steps is called; "" if they have no duration."""
         return time_name(vars(self.config), self.interface.period_s)
+
+    @property
+    def later_tilings(self) -> Sequence[Mapping[str, Any]]:
+        """`[[tiling]]` tables of tilings that were added since the run began."""
+        tables: Sequence[Mapping[str, Any]] = self.header.get("later_tilings", [])
+        return tables
+
+    def with_later_tilings(self, tables: Sequence[Mapping[str, Any]]) -> Run:
+        """Return the run at its start with other tilings that were added since it began."""
+        env = HeaderEnv({**self.header, "later_tilings": tables})
+        return make_run(env, self.config, self.folder, recorded=self.recorded, own=self.own)
 
     def end_live_page(self) -> None:
         """Describe the run for its live page, which shows no steps of recorded rows."""
@@ -143,15 +157,17 @@ def make_run(
     """
     interface = _with_features(Interface.of(env), config)
     file = Path(str(config.questions))
+    first_interface = interface.with_first_actions()
     if own is None:
-        questions = build_questions(config, interface.with_first_actions(), file)
-        later_tilings = env.metadata.get("later_tilings", ())
-        if later_tilings:
-            interface = interface.with_tilings(later_tilings)
-            questions = families.with_further_features(questions, interface.coder.n_features)
-        questions = families.with_further_actions(questions, len(interface.actions))
+        questions = build_questions(config, first_interface, file)
     else:
-        questions = list(named(own(interface) if callable(own) else own, interface.names))
+        gvfs = own(first_interface) if callable(own) else own
+        questions = list(named(gvfs, interface.names))
+    later_tilings = env.metadata.get("later_tilings", ())
+    if later_tilings:
+        interface = interface.with_tilings(later_tilings)
+        questions = families.with_further_features(questions, interface.coder.n_features)
+    questions = families.with_further_actions(questions, len(interface.actions))
     settings_of_robot = recorded or config
     is_b_known = env.metadata.get("b_known", settings_of_robot.backend != "replay")
     if not is_b_known:
@@ -200,7 +216,17 @@ def make_run(
         notes.append(
             f"{n_robots} robots took turns. Steps and times are those of all of them together."
         )
-    return Run(config, interface, horde, folder, notes, shards)
+    return Run(
+        config=config,
+        interface=interface,
+        horde=horde,
+        folder=folder,
+        notes=notes,
+        shards=shards,
+        header=record_header(env, interface),
+        recorded=recorded,
+        own=own,
+    )
 
 
 def _with_features(interface: Interface, config: LearnConfig) -> Interface:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,6 +67,7 @@ class SnapshotWriter(LifeHooks):
             sources.
         clock_state: Returns what a later process compares its clocks with, in JSON types; None if
             nobody looks at them.
+        header: Of the recording, if the rows were recorded before; None if it is not known.
         pending: Adds and removes questions and returns the changes; called after the replay of a
             resumed run.
     """
@@ -96,6 +97,7 @@ class SnapshotWriter(LifeHooks):
         self._n_resumes = resumed.number
         self.source_state: Callable[[], dict[str, Any]] | None = None
         self.clock_state: Callable[[], dict[str, Any]] | None = None
+        self.header: dict[str, Any] | None = None
         self.pending: Callable[[], list[dict[str, Any]]] | None = None
         self._began = time.monotonic()
         self._taken_at = self._began
@@ -114,8 +116,7 @@ class SnapshotWriter(LifeHooks):
         if self.pending is not None and not self._recorder.is_redoing:
             change = self.pending
             self.pending = None
-            self.changes += change()
-            self._asked = self._run.folder.digests() | self._asked
+            self.add_changes(change())
             self.take_snapshot(life)
             return
         if life.may_be_cut and life.body.is_restorable:
@@ -126,6 +127,11 @@ class SnapshotWriter(LifeHooks):
         is_overdue = self._age_s >= (self._every_s or 0.0) + LONGEST_WAIT_S
         if not self._run.config.is_real_time or life.is_before_drive or is_overdue:
             self.take_snapshot(life)
+
+    def add_changes(self, changes: Sequence[dict[str, Any]]) -> None:
+        """Note questions that were added and removed, and files that were written for it."""
+        self.changes += changes
+        self._asked = self._run.folder.digests() | self._asked
 
     def take_if_due(self, learner: LearnedStream) -> None:
         """Take a snapshot if one is due and the previous one is written."""
@@ -203,8 +209,11 @@ class SnapshotWriter(LifeHooks):
             "asked": dict(self._asked),
             "n_resumes": self._n_resumes,
         }
+        header = self.header
         if self._recorder is not None:
-            facts["recording"] = self._recorder.header  # for `repair`
+            header = self._recorder.header
+        if header is not None:  # for `repair`, and for tilings that are added later
+            facts["recording"] = header
         if self.source_state is not None:
             facts["source"] = self.source_state()
         if self.clock_state is not None:
