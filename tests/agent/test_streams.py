@@ -557,7 +557,7 @@ def test_a_producer_that_is_silent_for_an_hour_and_goes_on_leaves_a_gap(
 def test_rows_that_come_faster_than_they_are_learned_from_wait_and_that_is_said_once(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock in which a piece of the pipe waits ten seconds for the learner; all rows are learned from."""
+    """By a clock in which each piece waits ten seconds to be taken, in memory; all rows are learned from."""
     pieces = [(0.0, f"{line}\n".encode()) for line in csv_lines(rows(40))]
     ticks = itertools.count(step=10)
     reader = LineReader(Bursts(*pieces), clock=lambda: float(next(ticks)))

@@ -107,7 +107,7 @@ class FollowedFiles(Generic[PlaceT]):
         place: Where to begin.
 
     Attributes:
-        fault, blocked_s: As of `Lines`: a folder has none, and rows wait in its files.
+        fault, waited_s: As of `Lines`: a folder has none, and rows wait in its files.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class FollowedFiles(Generic[PlaceT]):
         self._start = place
         self._end = place
         self.fault: OSError | None = None
-        self.blocked_s = 0.0
+        self.waited_s = 0.0
 
     @property
     def has_waited(self) -> bool:

@@ -54,7 +54,7 @@ class FollowedFile:
         place: Where to begin; at the file's beginning when None.
 
     Attributes:
-        fault, blocked_s: As of `Lines`: a file has none, and lines wait in it.
+        fault, waited_s: As of `Lines`: a file has none, and lines wait in it.
         has_waited: Whether all lines that were there had been read once.
 
     Raises:
@@ -75,7 +75,7 @@ class FollowedFile:
         self._follows_loss = False
         self.has_waited = False
         self.fault: OSError | None = None
-        self.blocked_s = 0.0
+        self.waited_s = 0.0
 
     def _opened(self, place: Place | None) -> FileIO:
         """Return the file of a place, at the place."""

@@ -47,11 +47,11 @@ class Lines(Protocol):
 
     Attributes:
         fault: The error of the system that ended them; None without one.
-        blocked_s: Total time in seconds in which lines waited, because none was taken.
+        waited_s: The longest time in seconds for which a line that was read waited to be taken.
     """
 
     fault: OSError | None
-    blocked_s: float
+    waited_s: float
 
     def __iter__(self) -> Iterator[Line]:
         """Yield each line when it is there, until the end or `stop`; once."""
@@ -99,10 +99,16 @@ def standard_input() -> Pipe:
 
 
 class _Piece(NamedTuple):
-    """Bytes that were there together, and for how long none was there before; None is a request to stop."""
+    """Bytes that were read together; None is a request to stop.
+
+    Attributes:
+        silent_s: For how long there was none before, in seconds.
+        read_s: When they were read.
+    """
 
     data: bytes | None
     silent_s: float = 0.0
+    read_s: float = 0.0
 
 
 class LineReader:
@@ -114,7 +120,7 @@ class LineReader:
 
     Attributes:
         fault: The error of the system that ended reading; None without one.
-        blocked_s: Total time in seconds in which rows waited in the pipe, because none was taken.
+        waited_s: The longest time in seconds for which lines waited here to be taken.
     """
 
     def __init__(self, pipe: Pipe, clock: Callable[[], float] = time.monotonic) -> None:
@@ -123,7 +129,7 @@ class LineReader:
         self._pieces = SimpleQueue[_Piece]()
         self._free = threading.Semaphore(_MOST_WAITING)
         self.fault: OSError | None = None
-        self.blocked_s = 0.0
+        self.waited_s = 0.0
 
     def stop(self) -> None:
         """End the lines after those that were read; safe in a signal handler."""
@@ -143,6 +149,7 @@ class LineReader:
             if piece.data is None:
                 return
             self._free.release()
+            self.waited_s = max(self.waited_s, self._clock() - piece.read_s)
             silent_s += piece.silent_s
             *lines, last_part = piece.data.split(b"\n")
             for line in lines:
@@ -161,10 +168,8 @@ class LineReader:
     def _read(self) -> None:
         is_open = True
         while is_open:
-            began = self._clock()
             self._free.acquire()
-            awaited = self._clock()
-            self.blocked_s += awaited - began
+            began = self._clock()
             data = b""
             try:
                 data = self._pipe.read1(_PIECE_BYTES)
@@ -173,7 +178,8 @@ class LineReader:
             except ValueError:  # it was closed
                 pass
             is_open = bool(data)
-            self._pieces.put(_Piece(data, self._clock() - awaited))
+            now = self._clock()
+            self._pieces.put(_Piece(data, now - began, now))
 
 
 class TableLines:
@@ -183,14 +189,14 @@ class TableLines:
         table: The table.
 
     Attributes:
-        fault, blocked_s: As of `Lines`: a table has none, and its rows wait in it.
+        fault, waited_s: As of `Lines`: a table has none, and its rows wait in it.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._is_stopped = False
         self.fault: OSError | None = None
-        self.blocked_s = 0.0
+        self.waited_s = 0.0
 
     def stop(self) -> None:
         """End the rows; safe in a signal handler."""

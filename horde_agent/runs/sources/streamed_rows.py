@@ -447,7 +447,7 @@ class LineRows(StreamedRows):
             self._take_line(line)
             if self.session.stopped_by is not None or self._has_all_steps:
                 break
-            if not has_said_waiting and self._lines.blocked_s > _WAITING_S:
+            if not has_said_waiting and self._lines.waited_s > _WAITING_S:
                 has_said_waiting = True
                 self.session.say(
                     f"{self._where} has rows faster than they are learned from: they wait, and none is lost"
