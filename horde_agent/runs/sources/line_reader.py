@@ -169,7 +169,7 @@ class LineReader:
         is_open = True
         while is_open:
             self._free.acquire()
-            began = self._clock()
+            began_s = self._clock()
             data = b""
             try:
                 data = self._pipe.read1(_PIECE_BYTES)
@@ -178,8 +178,8 @@ class LineReader:
             except ValueError:  # it was closed
                 pass
             is_open = bool(data)
-            now = self._clock()
-            self._pieces.put(_Piece(data, now - began, now))
+            read_s = self._clock()
+            self._pieces.put(_Piece(data, read_s - began_s, read_s))
 
 
 class TableLines:
