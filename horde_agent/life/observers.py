@@ -21,9 +21,11 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.record import Flag, Row
 from horde_agent.saving import State
+from horde_agent.scoring import excursion_table
 from horde_agent.scoring.mspbe import effective_sample_size, has_estimate, updates_until_valid
 from horde_agent.scoring.nmsre import are_nearly_constant, nmsre_text, quantisation_steps
 from horde_agent.scoring.return_errors import ReturnErrors
+from horde_agent.scoring.two_pass_nmsre import are_kept
 from horde_agent.types import Floats, Integers
 
 MOST_WAITING = 36_000  # rows of a follower: an hour at 10 Hz, some 30 MB
@@ -50,11 +52,14 @@ def sound_demons(horde: Learner) -> np.ndarray:
 
 
 class Sampler(LifeHooks):
-    """Sample the MSPBE, the largest trace and the number of diverged demons every `every` steps."""
+    """Sample the MSPBE, the largest trace and the number of diverged demons every `every` steps.
+
+    Of many samples all new ones stay, and some of the older ones (`are_kept`).
+    """
 
     def __init__(self, every: int = 1000) -> None:
         self.every = every
-        self._numbers = array("d")  # of all samples, one after another: of a year, 13 MB
+        self._numbers = array("d")  # of all samples, one after another
         self._next = every
 
     @property
@@ -87,6 +92,21 @@ class Sampler(LifeHooks):
             self._next = step - step % self.every + self.every
             student.catch_up()
             self._numbers.extend(sample(step, student.learning_steps, student.horde))
+            self._thin()
+
+    def _thin(self) -> None:
+        """Thin the older samples when a further block is whole."""
+        steps = self._numbers[:: len(Sample._fields)][-2:]
+        blocks = [int(step) // self.every // excursion_table.BLOCK for step in steps]
+        n_past = (blocks[-1] - 1) * excursion_table.BLOCK
+        if n_past <= 0 or blocks[0] == blocks[-1]:
+            return
+        rows = self._rows()
+        numbers = rows[:, 0].astype(np.int64) // self.every - 1
+        is_old = numbers < n_past
+        is_kept = ~is_old
+        is_kept[is_old] = are_kept(numbers[is_old], n_past)
+        self._numbers = array("d", rows[is_kept].ravel().tolist())
 
 
 def sample(step: int, learning_steps: int, horde: Learner) -> Sample:

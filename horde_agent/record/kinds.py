@@ -125,6 +125,7 @@ SNAPSHOT = Kind(
     (
         "checkpoint/[0-9]*/manifest.json",
         "frozen/[0-9]*/manifest.json",
+        "log/excursions-past/[0-9]*/manifest.json",
         "shards/*/shard-*/[0-9]*/manifest.json",
     ),
 )

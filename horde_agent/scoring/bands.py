@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from horde_agent.saving import State, attributes, inner, put_back
 from horde_agent.scoring.excursion_table import ExcursionTable
 from horde_agent.types import Floats, Integers
 
 SHARE = 0.95
 FEWEST_ERRORS = 19  # of which a rank has this share: (n + 1) 0.95 is a whole number, at most n
 MOST_ERRORS = 39  # the next number with such a rank
+IN_FOLDED = "bands"
+"""Their part of the state of folded excursions."""
+_STATE = ("n_tested", "n_inside", "_n_errors", "_errors")
 
 
 class BandFacts(NamedTuple):
@@ -92,11 +96,37 @@ class Bands:
             self._errors[tested, self._n_errors[tested] % MOST_ERRORS] = error[is_known]
             self._n_errors[tested] += 1
 
+    def rearrange(self, old_index: Integers) -> None:
+        """Continue after questions were added or removed; `old_index`, (n,), is -1 for the added ones."""
+        nothing = Bands(1)
+        is_old = old_index >= 0
+        for name in _STATE:
+            values = getattr(self, name)[old_index]
+            values[~is_old] = getattr(nothing, name)
+            setattr(self, name, values)
+
+    def state(self) -> State:
+        """Return the errors and the counts."""
+        return attributes(self, *_STATE)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        put_back(self, state, *_STATE)
+
 
 def bands_of(table: ExcursionTable) -> Bands:
     """Return the bands of all questions of a Horde after the excursions of a table."""
-    bands = Bands(table.n_demons)
-    for rows in table:
-        for _, outcomes in table.by_policy(rows):
+    folded = table.folded
+    if folded is None:
+        bands = Bands(table.n_demons)
+        first = 0
+    else:
+        state = inner(folded.state, IN_FOLDED)
+        bands = Bands(len(state["n_tested"]))
+        bands.restore(state)
+        bands.rearrange(folded.old_index)
+        first = int(folded.facts["n_excursions"])
+    for chunk in table.chunks(first):
+        for _, outcomes in table.by_policy(chunk.records):
             bands.add(outcomes.errors, outcomes.policy.demons)
     return bands

@@ -153,6 +153,20 @@ class ReturnMoments:
         np.divide(error, variance, out=nmsre, where=varies)
         return nmsre
 
+    def at(self, questions: Integers) -> ReturnMoments:
+        """Return a copy of the moments of some questions, shape (m,)."""
+        moments = ReturnMoments(len(self.n))
+        moments.restore(self.state())
+        moments.rearrange(questions)
+        return moments
+
+    def put(self, questions: Integers, moments: ReturnMoments) -> None:
+        """Replace the moments of some questions, shape (m,), by these of m questions."""
+        for name in _STATE:
+            values = getattr(self, name).copy()
+            values[questions] = getattr(moments, name)
+            setattr(self, name, values)
+
     def rearrange(self, old_index: Integers) -> None:
         """Continue after questions were added or removed; `old_index`, (n,), is -1 for the added ones."""
         is_old = old_index >= 0

@@ -21,6 +21,7 @@ from horde_agent.life.status import CURVE_COLUMNS, FOLDER, SURPRISE, checksum_of
 from horde_agent.questions import QuestionColumns
 from horde_agent.record import FIELDS, Flag, Phase, Stream, read, snapshots
 from horde_agent.record.kinds import LIVE, Content
+from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput, did_you_mean, imported
 from horde_agent.runs.config import refuse_no_run, time_name
 from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
@@ -285,11 +286,12 @@ class RunReader:
         """Return half the width of demon `i`'s band, and the share of returns within its bands; {} without one."""
         bands = BandFacts.of_details(self._json(self._run.details))
         path = self._run.excursions
-        if bands is None and path.is_file():
-            status = path.stat()
-            if status.st_size > _MOST_BYTES_OF_TESTS:
+        files = record_files(path)
+        if bands is None and files:
+            statuses = [file.stat() for file in files]
+            if sum(status.st_size for status in statuses) > _MOST_BYTES_OF_TESTS:
                 return {}
-            bands = _bands(path, status.st_mtime_ns)
+            bands = _bands(path, statuses[-1].st_mtime_ns)
         if bands is None or i >= len(bands.n_tested) or not bands.n_tested[i]:
             return {}
         half_width = float(bands.half_width[i])

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from horde_agent import cli
 from horde_agent.runs.reporting import report
+from horde_agent.scoring import excursion_table
 
 # Each command is a fork of one process that has imported what commands import: that takes longer than a short life.
 FORKS = multiprocessing.get_context("forkserver")
@@ -44,8 +46,17 @@ def rows_of(run: Path) -> int:
     return sum(file.stat().st_size for file in run.glob("log/life*.rec"))
 
 
-def run_command(words: list[str], messages: Path) -> None:
+def fold_early() -> None:
+    """Let a file of excursions have 64, so that some can be folded in a short life."""
+    excursion_table.BLOCK = 64
+
+
+def run_command(
+    words: list[str], messages: Path, prepare: Callable[[], None] | None = None
+) -> None:
     """Run a command in this process, with its messages in a file, and exit with its code."""
+    if prepare is not None:
+        prepare()
     # Pictures of a report take longer than a resume
     report.draw_pictures = lambda *_: []
     with open(os.devnull, "wb") as nothing, open(messages, "wb") as file:
@@ -61,11 +72,12 @@ def lived_with_kills(
     kills: int,
     span_s: float,
     growth: int = 0,
+    prepare: Callable[[], None] | None = None,
 ) -> int:
     """Run `horde learn`, kill it up to `kills` times, and resume it until it is done.
 
     Each kill is at most `span_s` after the record has grown by more than `growth` bytes, of which a
-    new one's header is a part; return how many there were.
+    new one's header is a part; return how many there were. Each process calls `prepare` first.
     """
     n_kills = 0
     while True:
@@ -78,7 +90,7 @@ def lived_with_kills(
         began = time.monotonic()
         with TemporaryDirectory() as folder:
             messages = Path(folder) / "messages"
-            process = FORKS.Process(target=run_command, args=(command, messages))
+            process = FORKS.Process(target=run_command, args=(command, messages, prepare))
             process.start()
             if n_kills < kills:
                 while (

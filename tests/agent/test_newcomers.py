@@ -24,7 +24,7 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.life.life import StepEvent
 from horde_agent.life.observers import MspbeWatch, Sampler
 from horde_agent.record import Phase, Recorder
-from horde_agent.scoring import excursion_table
+from horde_agent.scoring import excursion_table, two_pass_nmsre
 from horde_agent.scoring.excursion_table import ExcursionTable
 from tests.agent.doubles import ToyBody, constant, horde_of, toy_life, toy_questions
 
@@ -209,6 +209,23 @@ def test_observers_continue_when_demons_change() -> None:
     assert watch.effective_sample_size().shape == (20,)
     assert seen == list(range(50, 301))
     assert [sample.step for sample in sampler.samples] == [100, 200, 300]
+
+
+def test_a_long_curve_of_samples_is_thinned_by_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 60 samples, in blocks of 8: all after 48, every 2nd of the 8 before, every 4th of 16, every 8th of 32."""
+    monkeypatch.setattr(excursion_table, "BLOCK", 8)
+    monkeypatch.setattr(two_pass_nmsre, "EVERY", 2)
+    sampler = Sampler(every=3)
+    horde = horde_of(toy_questions(), FACE, **CONFIG)
+    with life_of(horde, observers=[sampler], excursions=ExcursionConfig(0.0)) as life:
+        life.run(50)
+        second_sampler = Sampler(every=3)
+        second_sampler.restore(sampler.state())
+        life.observers += [second_sampler]
+        life.run(130)
+    expected = [*range(8, 25, 8), *range(28, 41, 4), *range(42, 49, 2), *range(49, 61)]
+    for one in (sampler, second_sampler):
+        assert [sample.step for sample in one.samples] == [3 * number for number in expected]
 
 
 @pytest.mark.parametrize("n_bytes", [1 << 20, 500])

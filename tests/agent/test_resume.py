@@ -17,12 +17,13 @@ import pytest
 from horde_agent.processes import own_version
 from horde_agent.record import Flag, Phase, read, snapshots
 from horde_agent.record.rows import FORMAT
-from horde_agent.record.segments import encode_header, read_header, sealed
+from horde_agent.record.segments import encode_header, read_header, record_files, sealed
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.snapshot_writer import SnapshotWriter
+from horde_agent.scoring.excursion_table import folded_place
 from tests.agent.commands import OPTIONS, QUESTIONS, edited_manifest, flip, horde, summary_of
 from tests.agent.commands import toy as in_toy_body
-from tests.agent.kills import ROWS, differences, lived_with_kills
+from tests.agent.kills import ROWS, differences, fold_early, lived_with_kills
 from tests.agent.test_snapshots import at_step
 from tests.facts import states
 
@@ -394,6 +395,35 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
     assert "resumed" in (tmp_path / "killed" / "log" / "events.jsonl").read_text()
     assert horde("learn", " ".join(words), f"--out {tmp_path / 'whole'}") == 0
     assert differences(tmp_path / "killed", tmp_path / "whole") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_a_killed_life_that_keeps_two_hours_equals_one_that_keeps_all(
+    own: Path, tmp_path: Path
+) -> None:
+    """Of eight hours, with 12 kills: rows are removed and excursions folded between them, and in none of the other."""
+    life = LIFE.format(questions=own).replace("never", "1s").split()[1:]
+    life += ["--steps", "290000"]
+    n_kills = lived_with_kills(
+        tmp_path / "kept",
+        [*life, "--keep", "2h"],
+        np.random.default_rng(0),
+        kills=12,
+        span_s=1.5,
+        growth=ROWS,
+        prepare=fold_early,
+    )
+    assert n_kills >= 6
+    rng = np.random.default_rng(0)
+    lived_with_kills(tmp_path / "whole", life, rng, kills=0, span_s=0.0, prepare=fold_early)
+    deviations = differences(tmp_path / "kept", tmp_path / "whole")
+    assert [name for name in deviations if not name.startswith("log/")] == []
+    tables = [tmp_path / name / "log" / "excursions.rec" for name in ("kept", "whole")]
+    n_files = [len(record_files(table)) for table in tables]
+    assert 5 * n_files[0] < 3 * n_files[1]
+    (folded,) = snapshots.found(folded_place(tables[0]))
+    assert snapshots.read_facts(folded)["n_excursions"] >= 64 * (n_files[1] - n_files[0])
 
 
 @pytest.mark.slow

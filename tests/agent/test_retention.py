@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -11,10 +13,12 @@ import pytest
 
 from horde_agent.cli import learn
 from horde_agent.record import read, snapshots
-from horde_agent.record.segments import record_files
+from horde_agent.record.segments import read_header, record_files
 from horde_agent.runs.config import Keep
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.retention import Retention
+from horde_agent.scoring import excursion_table, two_pass_nmsre
+from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
 from tests.agent.commands import flip, horde, refused, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states
@@ -29,6 +33,18 @@ gammas = [0.5]
 channels = ["saw"]
 """
 TABLES = ("questions.csv", "learning_curve.csv", "mspbe_curve.csv", "traces.csv")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Let files of excursions have eight, and the curve of a block a point for every two."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(excursion_table, "BLOCK", 8)
+        patch.setattr(two_pass_nmsre, "EVERY", 2)
+        yield
+
+
+DURATIONS = ("wall_s", "compile_s", "steps_per_s", "_ms")
 
 
 def slow_body(_config: object) -> ToyBody:
@@ -64,7 +80,17 @@ def test_a_life_that_keeps_three_days_ends_as_one_that_keeps_all(lives: Path) ->
     assert summary_of(short.path)["weights_sha256"] == summary_of(whole.path)["weights_sha256"]
     for name in TABLES:
         assert (short.path / name).read_bytes() == (whole.path / name).read_bytes()
-    assert short.excursions.read_bytes() == whole.excursions.read_bytes()
+    assert results_of(short.path) == results_of(whole.path)
+    files = record_files(short.excursions)
+    assert len(files) < len(record_files(whole.excursions)) - 3
+    for file in files:
+        assert file.read_bytes() == (whole.log / file.name).read_bytes()
+
+
+def results_of(run: Path) -> dict[str, object]:
+    """Return the summary and the details without durations."""
+    results = summary_of(run) | json.loads((run / "details.json").read_text())
+    return {name: results[name] for name in results if not name.endswith(DURATIONS)}
 
 
 def test_rows_since_the_last_snapshot_but_one_stay_and_no_more_than_a_file(lives: Path) -> None:
@@ -81,6 +107,26 @@ def test_rows_since_the_last_snapshot_but_one_stay_and_no_more_than_a_file(lives
     assert short.n_removed == short.extent().n_rows - len(rows)
     (removed,) = [event for event in short.events.read().events if event["event"] == "removed"][-1:]
     assert removed["row"] == short.n_removed
+
+
+def test_a_lost_first_line_of_excursions_is_written_again_by_what_stays(
+    lives: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file at a time, also the oldest that stays, and a missing one, which then has no excursions."""
+    run = Path(shutil.copytree(lives / "kept", elsewhere / "run"))
+    files = record_files(run / "log" / "excursions.rec")
+    assert len(files) == 2
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(b"?" * 900 + content[900:])
+        assert horde(f"doctor {run}") == 0
+        assert "its first line was written again" in capsys.readouterr().out
+        assert file.read_bytes() == content
+    header = read_header(files[0], EXCURSIONS)
+    files[0].unlink()
+    assert horde(f"doctor {run}") == 0
+    assert "it was missing, and was written without excursions" in capsys.readouterr().out
+    assert read_header(files[0], EXCURSIONS) == header
 
 
 def test_what_was_removed_is_in_the_archive(lives: Path) -> None:

@@ -10,10 +10,13 @@ import pytest
 from examples.reproduce.scores import nmsre_after_each, normalise, scores_of
 from horde_agent.gvf import GVF, Channel, Reward
 from horde_agent.policies import ConstantAction
-from horde_agent.record import RecordLost
-from horde_agent.scoring import excursion_table, two_pass_nmsre
-from horde_agent.scoring.bands import Bands
-from horde_agent.scoring.excursion_table import ExcursionTable
+from horde_agent.record import RecordLost, snapshots
+from horde_agent.record.segments import record_files
+from horde_agent.runs.reporting.nmsre_ratio import newest_tests
+from horde_agent.scoring import excursion_table, folding, two_pass_nmsre
+from horde_agent.scoring.bands import Bands, bands_of
+from horde_agent.scoring.excursion_table import VALUES, ExcursionTable
+from horde_agent.scoring.folding import fold, foldable
 from horde_agent.scoring.nmsre import Outcomes
 from horde_agent.scoring.return_errors import ReturnErrors
 from horde_agent.scoring.returns import (
@@ -26,6 +29,7 @@ from horde_agent.scoring.returns import (
     unmeasured,
 )
 from horde_agent.scoring.two_pass_nmsre import curves, dots, final_nmsre, nmsre_along, policy_scores
+from tests.agent.commands import flip
 from tests.agent.shared import reference
 from tests.oracles.evaluation import truncated_return
 
@@ -249,8 +253,11 @@ POLICIES = [
 ]
 
 
-def fill(table: ExcursionTable) -> None:
+def fill(table: ExcursionTable, first: int = 0, n: int = N) -> None:
     """Append excursions of two policies; demon 1 is first tested in the fifth, demon 4 never; returns lie far off 0.
+
+    Of N excursions append `n` from number `first` on; what the present reading says is unknown in
+    every third.
 
     A variance by the mean of squares less the square of the mean would be wrong in its third digit.
     """
@@ -269,9 +276,10 @@ def fill(table: ExcursionTable) -> None:
             "return": returns,
             "remainder": np.zeros(len(demons)),
             "share": np.zeros(len(demons)),
-            "persistence": returns - 1.0,
+            "persistence": np.where(step % 3, returns - 1.0, np.nan),
         }
-        table.append(POLICIES[k].name, 7 * step, online, demons, values)
+        if first <= step < first + n:
+            table.append(POLICIES[k].name, 7 * step, online, demons, values)
 
 
 @pytest.fixture
@@ -337,13 +345,14 @@ def test_scores_do_not_depend_on_the_files(small: ExcursionTable, tmp_path: Path
 def test_excursions_are_yielded_in_order_with_the_nmsre_after_each(small: ExcursionTable) -> None:
     expected = [nmsre_after_each(outcome) for outcome in small.outcomes()]
     counts = [0, 0]
-    rows = list(nmsre_along(small, policy_scores(small)))
-    assert [step for step, *_ in rows] == (np.arange(N) * 7).tolist()
-    assert [online for *_, online in rows] == ONLINE
-    for _, course, nmsre, _ in rows:
-        k = course.number
-        np.testing.assert_allclose(nmsre, expected[k][counts[k]], rtol=1e-9)
+    for point in nmsre_along(small, policy_scores(small)):
+        k = point.scores.number
+        demons = POLICIES[k].demons
+        np.testing.assert_allclose(point.nmsre[demons], expected[k][counts[k]], rtol=1e-9)
         counts[k] += 1
+        assert [point.n_excursions[k], point.number + 1] == [counts[k], sum(counts)]
+        assert (point.step, point.online) == (7 * point.number, ONLINE[point.number])
+    assert sum(counts) == N
 
 
 def test_a_long_curve_is_thinned_to_what_a_picture_shows(
@@ -374,3 +383,198 @@ def test_dots_are_some_of_the_second_half(
     assert k == 0
     np.testing.assert_array_equal(predictions, outcome.predictions[rows][:, [2, 0]])
     np.testing.assert_array_equal(returns, outcome.returns[rows][:, [2, 0]])
+
+
+# ---- folded excursions -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocks_of_32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file have 32 excursions, and the curve of the newest block a point for every fourth."""
+    monkeypatch.setattr(excursion_table, "BLOCK", 32)
+    monkeypatch.setattr(two_pass_nmsre, "EVERY", 4)
+
+
+def facts_of(table: ExcursionTable) -> dict[str, object]:
+    """Return all that tables, report and comparisons say of a table of excursions, as text: NaN equals itself."""
+    scores = policy_scores(table)
+    facts = {
+        one.policy.name: [
+            one.n_excursions,
+            one.n_tests.tolist(),
+            one.variance.tolist(),
+            one.last_nmsre().tolist(),
+            one.last_persistence_nmsre().tolist(),
+            one.step.tolist(),
+        ]
+        for one in scores
+    }
+    facts["curve"] = [
+        [point.number, point.step, point.scores.number, point.online, point.nmsre.tolist()]
+        for point in nmsre_along(table, scores)
+    ]
+    facts["pictures"] = [
+        [curve.at.tolist(), curve.nmsre.tolist()] for curve in curves(table, scores)
+    ]
+    columns = {one.number: np.arange(len(one.policy.demons)) for one in scores}
+    facts["dots"] = [[of.tolist() for of in both] for both in dots(table, scores, columns).values()]
+    bands = bands_of(table)
+    facts["bands"] = [
+        bands.half_widths().tolist(),
+        bands.n_inside.tolist(),
+        bands.n_tested.tolist(),
+    ]
+    names = [f"{demon}" for demon in range(table.n_demons)]
+    facts["newest"] = [
+        [one.step.tolist(), one.squares.tolist(), one.variance.tolist(), one.is_whole]
+        for one in newest_tests(table, names, names).values()
+    ]
+    return {name: str(fact) for name, fact in facts.items()}
+
+
+def fold_all(path: Path, n: int) -> None:
+    """Fold what may be folded of a table with `n` excursions."""
+    old = foldable(path, n, step=10**9)
+    if old is not None:
+        fold(path, old)
+
+
+def test_a_curve_has_fewer_points_of_older_blocks(blocks_of_32: None) -> None:
+    """Of 500 excursions the newest 52 are whole; before, 8 points of 32, 8 of the 64 before, 8 of 128, and 7 of 224."""
+    table = ExcursionTable(POLICIES, 5)
+    fill(table)
+    numbers = [point.number for point in nmsre_along(table, policy_scores(table))]
+    expected = [j for j in range(1, 225) if j % 32 == 0]
+    expected += [j for j in range(225, 353) if j % 16 == 0]
+    expected += [j for j in range(353, 417) if j % 8 == 0]
+    expected += [j for j in range(417, 449) if j % 4 == 0]
+    expected += range(449, 501)
+    assert [number + 1 for number in numbers] == expected
+    scores = policy_scores(table)
+    for one, outcome in zip(scores, table.outcomes(), strict=True):
+        assert one.n_excursions == len(outcome.step)
+        reference = scores_of(outcome)
+        np.testing.assert_allclose(one.variance, reference.variance, rtol=1e-9)
+        np.testing.assert_allclose(one.last_nmsre(), reference.last_nmsre(), rtol=1e-9)
+
+
+def test_a_table_of_less_than_two_blocks_has_all_points(blocks_of_32: None) -> None:
+    table = ExcursionTable(POLICIES, 5)
+    fill(table, n=63)
+    numbers = [point.number for point in nmsre_along(table, policy_scores(table))]
+    assert numbers == list(range(63))
+
+
+def test_scores_of_folded_excursions_have_the_bits_of_the_whole(
+    blocks_of_32: None, tmp_path: Path
+) -> None:
+    """Folded again and again; with damage, too. Of 500 excursions the files have the newest 52."""
+    paths = [tmp_path / "whole.rec", tmp_path / "kept.rec"]
+    tables = []
+    for path in paths:
+        table = ExcursionTable(POLICIES, 5)
+        table.record_to(path)
+        tables.append(table)
+    for first in range(0, N, 50):
+        for table in tables:
+            fill(table, first, 50)
+        fold_all(paths[1], first + 50)
+        assert facts_of(tables[0]) == facts_of(tables[1])
+        assert facts_of(ExcursionTable.read(paths[0])) == facts_of(ExcursionTable.read(paths[1]))
+    assert [len(record_files(path)) for path in paths] == [16, 2]
+    assert sum(len(rows) for rows in ExcursionTable.read(paths[1])) == 52
+    for path in paths:
+        newest = record_files(path)[-1]
+        flip(newest, newest.stat().st_size - 300)
+    assert facts_of(ExcursionTable.read(paths[0])) == facts_of(ExcursionTable.read(paths[1]))
+
+
+def test_folded_excursions_keep_their_scores_when_demons_come_and_go(
+    blocks_of_32: None, tmp_path: Path
+) -> None:
+    """Demon 0 goes and a third policy comes after 300 of 500 excursions, with 256 folded; then a policy goes."""
+    paths = [tmp_path / "whole.rec", tmp_path / "kept.rec"]
+    tables = []
+    later = PolicyUnderTest(2, np.array([4]), np.array([0]), np.array([0.5]), "up")
+    present = [
+        POLICIES[0]._replace(demons=np.array([0, 1]), channel=np.array([0, 1]), gamma=np.ones(2)),
+        POLICIES[1]._replace(demons=np.array([2, 3])),
+        later,
+    ]
+    for path in paths:
+        table = ExcursionTable(POLICIES, 5)
+        table.record_to(path)
+        tables.append(table)
+        fill(table, 0, 300)
+        if path == paths[1]:
+            fold_all(path, 300)
+        table.rearrange(np.array([1, 2, 3, 4, -1]), present)
+        rng = np.random.default_rng(5)
+        for step in range(200):
+            policy = present[step % 3]
+            values = dict(zip(VALUES, rng.standard_normal((5, len(policy.demons))), strict=True))
+            table.append(policy.name, 7 * (300 + step), 0.5, policy.demons, values)
+            if path == paths[1] and step % 40 == 0:
+                fold_all(path, 301 + step)
+    assert facts_of(tables[0]) == facts_of(tables[1])
+    assert len(record_files(paths[1])) < 5
+    for table in tables:
+        table.rearrange(
+            np.array([2, 3, 4]),
+            [
+                POLICIES[1]._replace(demons=np.array([0, 1])),
+                later._replace(demons=np.array([2])),
+            ],
+        )
+    assert facts_of(tables[0]) == facts_of(tables[1])
+    assert facts_of(ExcursionTable.read(paths[0])) == facts_of(ExcursionTable.read(paths[1]))
+
+
+@pytest.mark.parametrize("at", ["before", "written", "half"])
+def test_a_kill_while_excursions_are_folded_leaves_their_scores(
+    at: str, blocks_of_32: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk nothing changes; once the rest is written, files may be left, and go with the next ones."""
+    table = ExcursionTable(POLICIES, 5)
+    path = tmp_path / "x.rec"
+    table.record_to(path)
+    fill(table, 0, 200)
+    fold_all(path, 100)
+    facts = facts_of(table)
+
+    def full(place: Path, *_arguments: object) -> dict[str, object]:
+        raise OSError(28, "No space left on device", str(place))
+
+    def killed(path: Path, _n_parts: int) -> None:
+        if at == "half":
+            record_files(path)[0].unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if at == "before":
+            patch.setattr(snapshots, "write_file", full)
+        else:
+            patch.setattr(folding, "remove_folded", killed)
+        with pytest.raises((RecordLost, KeyboardInterrupt)):
+            fold_all(path, 200)
+    assert facts_of(ExcursionTable.read(path)) == facts_of(table) == facts
+    n_left = {"before": 5, "written": 5, "half": 4}[at]
+    assert len(record_files(path)) == n_left
+    fold_all(path, 200)
+    assert len(record_files(path)) == 2
+    assert facts_of(ExcursionTable.read(path)) == facts_of(table) == facts
+
+
+def test_excursions_that_a_resume_may_take_back_stay(blocks_of_32: None, tmp_path: Path) -> None:
+    """A block before those, and what began after a step: of 200 excursions 96 would go, and 64 before step 7 x 90."""
+    table = ExcursionTable(POLICIES, 5)
+    path = tmp_path / "x.rec"
+    table.record_to(path)
+    fill(table, 0, 200)
+    assert foldable(path, 31, step=10**9) is None
+    assert foldable(path, 63, step=10**9) is None
+    assert foldable(path, 64, step=10**9) == (1, 32)
+    assert foldable(path, 159, step=10**9) == (3, 96)
+    assert foldable(path, 159, step=7 * 90) == (2, 64)
+    assert foldable(path, 159, step=7 * 64) == (2, 64)
+    assert foldable(path, 159, step=7 * 64 - 1) == (1, 32)

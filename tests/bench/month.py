@@ -1,12 +1,13 @@
 """Live a month of the simulated Critterbot with all that happens to a computer in one: `python -m tests.bench.month`.
 
     python -m tests.bench.month whole OUT --days 30      # a life that nothing happens to
+    python -m tests.bench.month all OUT --days 30        # the same life without --keep
     python -m tests.bench.month killed OUT --days 30     # the same life with kills, upgrades, ...
-    python -m tests.bench.month report OUT               # compare both; table and figure
+    python -m tests.bench.month report OUT               # compare them; table and figure
 
-Both have 96 questions, the defaults and `--keep 3d`, and live day by day: each is a stage of 864,000
-steps, after which the life is stopped in order and resumed. In one day a sensor has no readings, in
-both lives. What happens to the killed one, in proportion for fewer days than thirty:
+All have 96 questions, the defaults and, but for one, `--keep 3d`, and live day by day: each is a
+stage of 864,000 steps, after which the life is stopped in order and resumed. In one day a sensor has
+no readings, in all lives. What happens to the killed one, in proportion for fewer days than thirty:
 
     300 kills by SIGKILL, at random steps, and in the first seconds of a process
     three upgrades to later formats of all files, which are made up here: after `horde upgrade`, with
@@ -61,13 +62,17 @@ gammas = [0.0, 0.8, 0.95]
 groups = ["light"]
 channels = ["ir_distance_0", "thermal_0", "motor_current_100", "battery_voltage_40"]
 """
-OPTIONS = "--physics planar --horizon 59 --keep 3d --snapshot-every 2s --seed 0"
+OPTIONS = "--physics planar --horizon 59 --snapshot-every 2s --seed 0"
+KEPT = "--keep 3d"
+QUIET = ("whole", "all")
+"""Lives that nothing happens to; the second keeps everything."""
+TABLES = ("learning_curve.csv", "questions.csv", "mspbe_curve.csv", "traces.csv")
 FULL_S = 3.0
 """How long the disk is full: rows of some seconds fit in memory."""
 STOPPED_S = 1.0
 COLUMNS = (
     "day", "kills", "clock_steps", "events", "wall_s", "cpu_us_per_row", "rss_mb", "rows_mb", "excursions_mb",
-    "snapshots_mb", "weights_sha256", "median_nmsre", "share_better_than_persistence",
+    "snapshots_mb", "disk_mb", "weights_sha256", "tables_sha256", "median_nmsre", "share_better_than_persistence",
 )  # fmt: skip
 FORKS = multiprocessing.get_context("forkserver")
 
@@ -306,6 +311,17 @@ def mb_of(files: list[Path]) -> float:
     return n_bytes / 1e6
 
 
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """Return the files in a folder whose name, or that of their folder there, matches."""
+    files = []
+    for path in folder.glob(pattern):
+        if path.is_file():
+            files.append(path)
+        else:
+            files += [file for file in path.rglob("*") if file.is_file()]
+    return files
+
+
 class Middle:
     """Processor time of a row, and most memory, in the middle half of a day, before its tables are written.
 
@@ -335,18 +351,18 @@ class Middle:
 
 def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dict[str, Any]:
     """Live a day of a life, and return its line of the table."""
-    is_whole = run.name == "whole"
+    is_quiet = run.name in QUIET
     clocks = run.with_name(f"{run.name}.clocks")
     messages = run.with_name(f"{run.name}.messages")
     version = 1
     planned: list[Happening] = []
-    if not is_whole:
+    if not is_quiet:
         version = plan.version(day)
         planned = happenings(plan, day, rng, clocks)
     stage = Stage(version, day == plan.lost_sensor, clocks)
     counts = {"kill": 0, "clock": 0}
     names = []
-    if day in plan.upgrades and not is_whole:
+    if day in plan.upgrades and not is_quiet:
         names.append(f"formats {version}")
         if plan.upgrades.index(day) % 2 == 0:  # else older files are left
             names.append("upgrade")
@@ -357,6 +373,8 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         if day == 0 and not (run / "config.toml").exists():
             words = ["learn", *OPTIONS.split(), "--questions", str(run.with_name("month.toml"))]
             words += ["--steps", str(plan.day_steps), "--out", str(run)]
+            if run.name != "all":
+                words += KEPT.split()
         else:
             words = ["resume", str(run), "--steps", str((day + 1) * plan.day_steps)]
         process = FORKS.Process(target=live, args=(words, stage, messages))
@@ -403,9 +421,13 @@ def live_a_day(run: Path, day: int, plan: Plan, rng: np.random.Generator) -> dic
         "cpu_us_per_row": round(middle.us_per_row, 2),
         "rss_mb": round(middle.most_mb, 1),
         "rows_mb": round(mb_of(list(log.glob("life*.rec"))), 1),
-        "excursions_mb": round(mb_of(list(log.glob("excursions*.rec"))), 1),
+        "excursions_mb": round(mb_of(files_in(log, "excursions*")), 1),
         "snapshots_mb": round(mb_of(list(run.glob("checkpoint/*/*"))), 1),
+        "disk_mb": round(mb_of(files_in(run, "*")), 1),
         "weights_sha256": summary["weights_sha256"],
+        "tables_sha256": hashlib.sha256(
+            b"".join((run / table).read_bytes() for table in TABLES)
+        ).hexdigest(),
         "median_nmsre": round(summary["median_nmsre"], 4),
         "share_better_than_persistence": round(summary["share_better_than_persistence"], 3),
     }
@@ -452,28 +474,31 @@ def lines_of(file: Path) -> list[dict[str, str]]:
 def report(out: Path) -> None:
     """Print what the two lives have in common after each day, and write the table and the figure."""
     whole = lines_of(out / "whole.csv")
+    if (out / "all.csv").is_file():
+        _compare_with_all(whole, lines_of(out / "all.csv"))
+    if not (out / "killed.csv").is_file():
+        return
     killed = lines_of(out / "killed.csv")
     n_days = min(len(whole), len(killed))
-    n_equal = sum(
-        a["weights_sha256"] == b["weights_sha256"] for a, b in zip(whole, killed, strict=False)
-    )
     kills = sum(int(line["kills"]) for line in killed)
-    print(f"{n_days} days; equal weights after {n_equal} of them; {kills} kills")
-    tables = ["learning_curve.csv", "questions.csv", "mspbe_curve.csv"]
-    if len(whole) != len(killed):  # of other days
-        tables = []
-    for name in tables:
-        digests = [
-            hashlib.sha256((out / life / name).read_bytes()).hexdigest()
-            for life in ("whole", "killed")
-        ]
-        print(f"{name} is the same in both: {len(set(digests)) == 1}")
+    print(f"{n_days} days with {kills} kills")
+    for name in ("weights_sha256", "tables_sha256"):
+        n_equal = sum(a[name] == b[name] for a, b in zip(whole, killed, strict=False))
+        print(f"{name} is the same in both after {n_equal} of them")
     with (out / "month.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS)
         table.writeheader()
         for line, other in zip(killed, whole, strict=False):
             table.writerow({**line, "cpu_us_per_row": other["cpu_us_per_row"]})
     _draw(killed[:n_days], whole[:n_days], out / "month.png")
+
+
+def _compare_with_all(whole: list[dict[str, str]], everything: list[dict[str, str]]) -> None:
+    """Print after which days a life that keeps three is the same as one that keeps all, and the disk of both."""
+    print("day, weights are equal, tables and curves are equal, disk of --keep 3d in MB, of all")
+    for ours, theirs in zip(whole, everything, strict=False):
+        are_equal = [ours[name] == theirs[name] for name in ("weights_sha256", "tables_sha256")]
+        print(ours["day"], *are_equal, ours["disk_mb"], theirs["disk_mb"])
 
 
 def _draw(killed: list[dict[str, str]], whole: list[dict[str, str]], place: Path) -> None:
@@ -518,7 +543,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=("whole", "killed", "report"))
+    parser.add_argument("what", choices=("whole", "all", "killed", "report"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--days", type=int, default=MONTH)
     parser.add_argument("--within", type=int, help="days in which all but kills happens (all)")

@@ -115,7 +115,8 @@ def newest_tests(
 ) -> dict[str, NewestTests]:
     """Return the newest excursions of each policy, by its name, with those of its questions that are shared.
 
-    `names` are those of all demons of the table, in their order. Two passes.
+    A policy that has none among the newest `BLOCK` excursions is left out. `names` are those of all
+    demons of the table, in their order. Two passes.
     """
     scores = {one.number: one for one in policy_scores(table)}
     is_shared = np.isin(names, shared)
@@ -123,15 +124,16 @@ def newest_tests(
     newest: dict[int, deque[tuple[int, Floats, Floats]]] = {
         number: deque(maxlen=NEWEST) for number in scores
     }
-    for rows in table:
-        for k, excursions in table.by_policy(rows):
+    first = min((one.past.n for one in scores.values()), default=0)
+    for chunk in table.chunks(first):
+        for k, excursions in table.by_policy(chunk.records):
             steps = excursions.step.tolist()
             errors = excursions.errors[:, columns[k]]
             returns = excursions.returns[:, columns[k]]
             newest[k].extend(zip(steps, errors, returns, strict=True))
     tests = {}
     for k, one in scores.items():
-        if not len(columns[k]):
+        if not len(columns[k]) or not newest[k]:
             continue
         steps, errors, returns = (np.array(column) for column in zip(*newest[k], strict=True))
         tests[one.policy.name] = NewestTests(
@@ -141,7 +143,7 @@ def newest_tests(
             returns=returns,
             variance=one.variance[columns[k]],
             is_constant=one.moments.spread().is_constant[columns[k]],
-            is_whole=len(steps) == len(one.step),
+            is_whole=len(steps) == one.n_excursions,
         )
     return tests
 

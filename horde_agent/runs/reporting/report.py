@@ -70,7 +70,7 @@ def write_report(path: Path) -> Path:
     if tested is not None:
         bands = bands_of(tested[0]).facts()
     n_excursions = tested and sum(
-        len(course.step) for course in tested[1] if not course.policy.is_behaviour
+        course.n_excursions for course in tested[1] if not course.policy.is_behaviour
     )
     noted.compare(folder, summary, n_excursions, questions)
     noted.compare_steps(folder, summary, stream, details.get("passes"))

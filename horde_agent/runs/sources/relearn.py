@@ -6,6 +6,7 @@ Tables are missing after a kill, a power failure or a full disk.
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from horde_agent.runs.storage.resume import resumption
 from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.staging import publish, staging_folder
 from horde_agent.runs.warm import CompileNotice
+from horde_agent.scoring.excursion_table import folded_place
 
 
 def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
                 summary = session.learn()
         except Unwritten as error:
             raise error.why from None
-        if not folder.excursions.is_file():
+        if not record_files(folder.excursions):
             for file in record_files(excursions):
                 publish(file, folder.log / file.name)
     return summary
@@ -69,8 +71,7 @@ def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:
     try:
         resumed = resumption(folder)
         if resumed.state and resumed.shards is None:
-            for path in record_files(folder.excursions):
-                shutil.copy(path, excursions.parent)
+            _copy_excursions(folder.excursions, excursions.parent)
             source = RecordedRows(run, resumed, excursions=excursions)
             n_left = source.n_rows_in_all - resumed.n_rows
             if n_left >= 0:
@@ -88,3 +89,13 @@ def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:
             path.unlink()
         run = open_run(folder)  # its Horde may have a part of the snapshot
     return RecordedRows(run, excursions=excursions)
+
+
+def _copy_excursions(table: Path, place: Path) -> None:
+    """Copy the files of a table into a folder; a running life may fold some of them meanwhile."""
+    for path in record_files(table):
+        with suppress(FileNotFoundError):
+            shutil.copy(path, place)
+    folded = folded_place(table)
+    if folded.is_dir():  # what was folded by then, with the files that are gone
+        shutil.copytree(folded, place / folded.name)

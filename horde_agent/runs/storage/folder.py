@@ -394,7 +394,7 @@ class RunFolder:
 
     def sync_excursions(self) -> None:
         """Sync the written excursions to disk."""
-        for path in record_files(self.excursions)[-1:]:
+        for path in record_files(self.excursions)[-2:]:  # the last one may have just been begun
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 

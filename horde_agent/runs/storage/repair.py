@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ from horde_agent.runs.storage.run import (
     open_run,
     recording_facts,
 )
+from horde_agent.scoring import excursion_table
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
+from horde_agent.scoring.excursion_table import expected_files, newest_folded
 
 _NO_HEADER = (BadInput, ValueError, LookupError, TypeError, ImportError, OSError)
 """Errors by which a header cannot be made from other files."""
@@ -161,9 +164,11 @@ def write_first_lines(run: Examination) -> None:
         return
     for file in record_files(folder.excursions):
         _write_first_line(run, file, EXCURSIONS, partial(expected.of_excursions, file))
-    # Adding questions, and removing some, each begins a file
-    for number in range(1, len(folder.snapshot_facts().get("changes", [])) + 2):
-        file = file_at(folder.excursions, number)
+    facts = folder.snapshot_facts()
+    n_parts = 1 + len(facts.get("changes", []))  # what adding or removing questions began
+    if "excursions" in facts:
+        n_parts = int(facts["excursions"]["n_parts"])
+    for file in expected_files(folder.excursions, n_parts):
         header = None
         if not file.exists():
             header = expected.of_excursions(file)
@@ -242,8 +247,38 @@ class _ExpectedHeaders:
         return {**shared, "first": first}
 
     def of_excursions(self, file: Path) -> dict[str, Any] | None:
-        """Return the header of a file of excursions, from the settings and questions."""
-        return self._excursions.get(file.name)
+        """Return the header of a file of excursions, from the settings and questions, and from its neighbours.
+
+        A file that was begun because the one before was long has the same layout; any other one has
+        the next layout.
+        """
+        number = number_of(file, self._folder.excursions)
+        layouts = self._layouts
+        if number == 1 or not layouts:
+            return next(iter(layouts), None)
+        neighbours = [file_at(self._folder.excursions, number + by) for by in (-1, 1)]
+        headers: list[dict[str, Any] | None] = [None, None]
+        for i, neighbour in enumerate(neighbours):
+            with suppress(*_UNREADABLE):
+                headers[i] = read_header(neighbour, EXCURSIONS)
+        previous_header, next_header = headers
+        if previous_header is not None:
+            first = record_numbers(neighbours[0], EXCURSIONS).stop
+            if first % excursion_table.BLOCK == 0:
+                return _continued(previous_header, first)
+            for layout, next_layout in pairwise(layouts):
+                if layout["policies"] == previous_header["policies"]:
+                    return {**next_layout, "first": first}
+            return None
+        folded = newest_folded(self._folder.excursions)
+        if folded is None:
+            return None
+        first = int(folded.facts["n_excursions"])
+        if next_header is not None and next_header["stays"] == list(range(next_header["n_demons"])):
+            return _continued(next_header, first)
+        if len(layouts) == 1:
+            return _continued(layouts[0], first)
+        return None
 
     def _header_of_another(self, file: Path) -> dict[str, Any] | None:
         """Return the header of another file of rows, or of the run that this one replayed."""
@@ -287,8 +322,11 @@ class _ExpectedHeaders:
         return Recorder(len(run.interface.channels), header=facts).header
 
     @cached_property
-    def _excursions(self) -> dict[str, dict[str, Any]]:
-        """Headers of all files of excursions, by name; none if they are unknown. Rows must have a sound first line."""
+    def _layouts(self) -> list[dict[str, Any]]:
+        """Headers of excursions at first and after each change of the questions; none if they are unknown.
+
+        Rows must have a sound first line.
+        """
         try:
             header = header_of(self._folder.life)
             run = open_run(self._folder, header)
@@ -298,10 +336,15 @@ class _ExpectedHeaders:
                 student.errors.table.record_to(excursions)
                 changes = self._folder.snapshot_facts().get("changes", [])
                 change_questions(student, run.interface, self._folder, changes)
-                files = record_files(excursions)
-                return {file.name: read_header(file, EXCURSIONS) for file in files}
+                return [read_header(file, EXCURSIONS) for file in record_files(excursions)]
         except _NO_HEADER:
-            return {}
+            return []
+
+
+def _continued(header: Mapping[str, Any], first: int) -> dict[str, Any]:
+    """Return the header of a file of excursions with the layout of another one."""
+    layout = {name: value for name, value in header.items() if name not in _OF_FILE}
+    return {**layout, "stays": list(range(header["n_demons"])), "first": first}
 
 
 def _has_tests(env: gymnasium.Env[Any, Any], life: Life) -> bool:

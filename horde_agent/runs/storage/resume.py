@@ -38,11 +38,13 @@ from horde_agent.runs.storage.run import Run, open_run
 from horde_agent.runs.storage.versions import differences
 from horde_agent.saving import State, inner, untext
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
+from horde_agent.scoring.excursion_table import expected_files
 
 TESTS = "tests"
 """Key of a change from which on the behaviour is tested."""
 OF_HORDE = "life/student/horde"  # state of the demons, in a snapshot
 _SHARDED = "life/student/horde/facts/sharded"  # what a `ShardedHorde` stores, in a snapshot
+_N_PARTS = "life/student/errors/_n_parts"  # number of files of excursions, in a snapshot
 
 
 class Resumption(NamedTuple):
@@ -169,9 +171,8 @@ def read_snapshot(folder: RunFolder, path: Path) -> snapshots.Snapshot:
 
 def check_excursions(folder: RunFolder, resumed: Resumption) -> None:
     """Raise BadInput if a file of excursions that a resumed run continues is missing, or its first line is damaged."""
-    # Adding questions, and removing some, each began a file
-    for number in range(1, len(resumed.changes) + 2):
-        file = file_at(folder.excursions, number)
+    n_parts = int(resumed.state.get(_N_PARTS, 1))
+    for file in expected_files(folder.excursions, n_parts):
         try:
             read_header(file, EXCURSIONS)
         except FileNotFoundError:

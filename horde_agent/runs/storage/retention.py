@@ -1,8 +1,8 @@
 """Retention: files of rows that `--keep` leaves out are removed after a snapshot, or moved to Parquet tables before.
 
 Whole files go, the oldest first, and none that a resume from one of the kept snapshots needs. So a
-kill leaves fewer files of the same record, and the next snapshot goes on. Excursions stay: tables
-and curves are made of them.
+kill leaves fewer files of the same record, and the next snapshot goes on. Files of excursions before
+the oldest row are folded: tables and curves stay the same to the bit.
 """
 
 from __future__ import annotations
@@ -11,16 +11,25 @@ import logging
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from horde_agent.record import FORMAT, Stream, snapshots
 from horde_agent.record.kinds import NewerFormat
-from horde_agent.record.segments import read_pieces, record_numbers, started_files, sync_folder
+from horde_agent.record.segments import (
+    read_header,
+    read_pieces,
+    record_files,
+    record_numbers,
+    started_files,
+    sync_folder,
+)
 from horde_agent.runs.config import Keep
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.parquet import columns_with_channels, write_table
 from horde_agent.runs.storage.staging import publish
+from horde_agent.scoring.folding import fold, foldable
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +64,23 @@ class Retention:
             _log.warning("the oldest rows stay: %s", error)
         if oldest_row is not None:
             self._folder.events.append({"step": step, "event": "removed", "row": oldest_row})
+        try:
+            self._fold_excursions()
+        except (OSError, ValueError) as error:
+            _log.warning("the oldest excursions stay: %s", error)
+
+    def _fold_excursions(self) -> None:
+        """Fold the excursions before the oldest row, except those that a resume may take back, and a block of them."""
+        path = self._folder.excursions
+        if len(record_files(path)) < 2:
+            return
+        n_excursions = min(
+            (facts.get("excursions", {}).get("n", 0) for facts in self._facts()), default=0
+        )
+        oldest_step = _first_step(started_files(self._folder.life)[0]) or 0
+        old = foldable(path, n_excursions, oldest_step)
+        if old is not None:
+            fold(path, old)
 
     def _removable(self, step: int) -> Iterator[Path]:
         """Yield the files that may go at a step, the oldest first."""
@@ -76,13 +102,15 @@ class Retention:
 
     def _first_needed_row(self) -> int:
         """Return the number of the last row before the oldest snapshot: a resume may write it again; 0 if unknown."""
-        rows = []
+        return min((int(facts["n_rows"]) for facts in self._facts()), default=0)
+
+    def _facts(self) -> Iterator[dict[str, Any]]:
+        """Yield the facts of the intact snapshots."""
         for path in snapshots.found(self._folder.checkpoint):
             try:
-                rows.append(int(snapshots.read_facts(path)["n_rows"]))
+                yield snapshots.read_facts(path)
             except (snapshots.SnapshotDamaged, NewerFormat):
                 continue
-        return min(rows, default=0)
 
     def _archive(self, file: Path) -> None:
         """Write the sound rows of a file to a Parquet table."""
@@ -98,9 +126,16 @@ class Retention:
 
 def _age_s(file: Path, step: int) -> float:
     """Return the robot time from the first sound row of a file to a step, in seconds; 0 without such a row."""
+    first = _first_step(file)
+    if first is None:
+        return 0.0
+    return (step - first) * float(read_header(file, FORMAT).get("period_s") or 0.1)
+
+
+def _first_step(file: Path) -> int | None:
+    """Return the step of the first sound row of a file; None without one in its first megabytes."""
     segment = next(read_pieces(file, FORMAT))
     sound = segment.records[segment.is_sound]
     if not len(sound):
-        return 0.0
-    period_s = float(segment.header.get("period_s") or 0.1)
-    return (step - int(sound["step"][0])) * period_s
+        return None
+    return int(sound["step"][0])

@@ -208,6 +208,7 @@ class SnapshotWriter(LifeHooks):
             "versions": self._versions,
             "asked": dict(self._asked),
             "n_resumes": self._n_resumes,
+            "excursions": learner.student.errors.table.counts(),
         }
         header = self.header
         if self._recorder is not None:

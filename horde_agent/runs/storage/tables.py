@@ -255,7 +255,7 @@ def _tests(run: Run, student: StreamLearner, outcome: SessionOutcome) -> _Result
     if stream is not None:
         shown = excursion_traces(stream, horde, interface, followed, student.horizon)
         tables[folder.traces] = lambda path: write_csv(path, TRACE_COLUMNS, shown)
-    n_on_policy = sum(len(course.step) for course in tested if course.policy.is_behaviour)
+    n_on_policy = sum(course.n_excursions for course in tested if course.policy.is_behaviour)
     details = {
         "n_discarded": errors.n_discarded,
         "discarded_by": errors.discarded_by(),
@@ -552,19 +552,20 @@ def curve_lines(
 ) -> Iterator[list[object]]:
     """Yield the lines of learning_curve.csv: per excursion mean and median NMSRE over the questions tested by then.
 
-    `mean_nmsre` and `median_nmsre` use the variance over the whole life (two passes),
-    `mean_nmsre_online` that of the excursions so far. `tested` are the scores of the excursions,
-    `sound` has the shape (n_demons,).
+    A long life has lines for all newest excursions and some of the older ones (`Past`). `mean_nmsre`
+    and `median_nmsre` use the variance over the whole life (two passes), `mean_nmsre_online` that
+    of the excursions so far. `tested` are the scores of the excursions, `sound` has the shape
+    (n_demons,).
     """
-    latest = np.full(errors.n_demons, np.nan)
     counted = sound & ~np.isnan(final_nmsre(tested, errors.n_demons))
-    for k, (step, course, nmsre, online) in enumerate(nmsre_along(errors.table, tested), 1):
-        latest[course.policy.demons] = nmsre
-        finite = latest[counted & ~np.isnan(latest)]
+    for point in nmsre_along(errors.table, tested):
+        finite = point.nmsre[counted & ~np.isnan(point.nmsre)]
         mean, median = (
             (float(finite.mean()), float(np.median(finite))) if len(finite) else (np.nan, np.nan)
         )
-        yield [k, step, step * period_s, course.policy.label(actions), mean, online, median]
+        time_s = point.step * period_s
+        policy = point.scores.policy.label(actions)
+        yield [point.number + 1, point.step, time_s, policy, mean, point.online, median]
 
 
 def excursion_traces(

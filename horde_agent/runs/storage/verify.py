@@ -36,6 +36,7 @@ from horde_agent.runs.storage.repair import (
 )
 from horde_agent.runs.storage.versions import differences
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
+from horde_agent.scoring.excursion_table import folded_place
 
 
 def examine(path: Path, make_env: MakeEnv) -> list[FileFinding]:
@@ -176,7 +177,7 @@ def _read_snapshots(run: Examination) -> None:
     """Check the snapshots of the run and of its shards; rename damaged ones and remove unfinished ones."""
     folder = run.folder
     of_shards = sorted(shard for shard in folder.shards.glob("*/shard-*") if shard.is_dir())
-    for place in (folder.checkpoint, folder.frozen, *of_shards):
+    for place in (folder.checkpoint, folder.frozen, folded_place(folder.excursions), *of_shards):
         for path in snapshots.unfinished(place):
             snapshots.remove_unfinished(path)
             run.repaired(path, "it was not finished, and was removed")
@@ -186,10 +187,11 @@ def _read_snapshots(run: Examination) -> None:
             except snapshots.SnapshotDamaged as error:
                 run.set_aside(path, str(error))
             else:
-                rows = ""
-                if "n_rows" in snapshot.facts:
-                    rows = f", after {snapshot.facts['n_rows']:,} rows"
-                run.sound(path, f"{len(snapshot.state):,} arrays{rows}")
+                position = ""
+                for count, unit in (("n_rows", "rows"), ("n_excursions", "excursions")):
+                    if count in snapshot.facts:
+                        position = f", after {snapshot.facts[count]:,} {unit}"
+                run.sound(path, f"{len(snapshot.state):,} arrays{position}")
 
 
 def _compare_versions(run: Examination) -> None:
