@@ -160,13 +160,6 @@ class ReturnMoments:
         moments.rearrange(questions)
         return moments
 
-    def put(self, questions: Integers, moments: ReturnMoments) -> None:
-        """Replace the moments of some questions, shape (m,), by these of m questions."""
-        for name in _STATE:
-            values = getattr(self, name).copy()
-            values[questions] = getattr(moments, name)
-            setattr(self, name, values)
-
     def rearrange(self, old_index: Integers) -> None:
         """Continue after questions were added or removed; `old_index`, (n,), is -1 for the added ones."""
         is_old = old_index >= 0

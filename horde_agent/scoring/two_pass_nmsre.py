@@ -205,10 +205,8 @@ class Past:
     def add_block(self, table: ExcursionTable) -> None:
         """Add the next block of a table."""
         end = self.n + excursion_table.BLOCK
+        self._add_moments(table, end)
         scores = [PolicyScores(k, policy, self) for k, policy in enumerate(table.policies)]
-        for chunk in table.chunks(self.n, end, EVERY):
-            for k, excursions in table.by_policy(chunk.records):
-                scores[k].add(excursions)
         points = []
         n_excursions = self.n_excursions.copy()
         trace = self.trace.copy()
@@ -225,13 +223,29 @@ class Past:
                 points.append({**point, **counts, "trace": trace.copy()})
         for one in scores:
             demons = one.policy.demons
-            self.moments.put(demons, one.moments)
             self.trace[demons] = one.trace
             self.persistence_trace[demons] = one.persistence_trace
         self.n_excursions = n_excursions
         self.points.add(points)
         self.n = end
         self.points.keep(are_kept(self.points.number, end))
+
+    def _add_moments(self, table: ExcursionTable, end: int) -> None:
+        """Add the moments of the excursions before number `end`."""
+        demons = np.arange(table.n_demons)
+        # With a further column, since NumPy sums one column alone in another order
+        moments = self.moments.at(np.append(demons, -1))
+        for chunk in table.chunks(self.n, end, EVERY):
+            terms = np.full((len(chunk.records), len(demons) + 1), np.nan)
+            share = np.zeros_like(terms)
+            first = 0
+            for _, excursions in table.by_policy(chunk.records):
+                rows = np.arange(first, first + len(excursions.step))[:, None]
+                terms[rows, excursions.policy.demons] = excursions.returns
+                share[rows, excursions.policy.demons] = excursions.share
+                first += len(excursions.step)
+            moments.add(terms, share)
+        self.moments = moments.at(demons)
 
 
 def are_kept(numbers: Integers, n_past: int) -> Bools:

@@ -402,26 +402,26 @@ def test_a_killed_and_resumed_run_equals_one_without_kills(
 def test_a_killed_life_that_keeps_two_hours_equals_one_that_keeps_all(
     own: Path, tmp_path: Path
 ) -> None:
-    """Of eight hours, with 12 kills: rows are removed and excursions folded between them, and in none of the other."""
+    """Of four hours, with 8 kills: rows are removed and excursions folded between them, and in none of the other."""
     life = LIFE.format(questions=own).replace("never", "1s").split()[1:]
-    life += ["--steps", "290000"]
+    life += ["--steps", "150000"]
     n_kills = lived_with_kills(
         tmp_path / "kept",
         [*life, "--keep", "2h"],
         np.random.default_rng(0),
-        kills=12,
+        kills=8,
         span_s=1.5,
         growth=ROWS,
         prepare=fold_early,
     )
-    assert n_kills >= 6
+    assert n_kills >= 4
     rng = np.random.default_rng(0)
     lived_with_kills(tmp_path / "whole", life, rng, kills=0, span_s=0.0, prepare=fold_early)
     deviations = differences(tmp_path / "kept", tmp_path / "whole")
     assert [name for name in deviations if not name.startswith("log/")] == []
     tables = [tmp_path / name / "log" / "excursions.rec" for name in ("kept", "whole")]
     n_files = [len(record_files(table)) for table in tables]
-    assert 5 * n_files[0] < 3 * n_files[1]
+    assert n_files[0] < n_files[1] - 3
     (folded,) = snapshots.found(folded_place(tables[0]))
     assert snapshots.read_facts(folded)["n_excursions"] >= 64 * (n_files[1] - n_files[0])
 

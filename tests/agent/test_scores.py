@@ -530,6 +530,29 @@ def test_folded_excursions_keep_their_scores_when_demons_come_and_go(
     assert facts_of(ExcursionTable.read(paths[0])) == facts_of(ExcursionTable.read(paths[1]))
 
 
+def test_a_folded_question_keeps_its_scores_when_another_one_is_added(
+    blocks_of_32: None, tmp_path: Path
+) -> None:
+    """NumPy sums one column alone in another order than one of several."""
+    paths = [tmp_path / "whole.rec", tmp_path / "kept.rec"]
+    one = PolicyUnderTest(0, np.array([0]), np.array([0]), np.array([0.5]), "left")
+    two = one._replace(demons=np.array([0, 1]), channel=np.zeros(2), gamma=np.ones(2))
+    tables = []
+    for path in paths:
+        table = ExcursionTable([one], 1)
+        table.record_to(path)
+        rng = np.random.default_rng(6)
+        for step in range(100):
+            values = dict(zip(VALUES, rng.standard_normal((5, 1)), strict=True))
+            table.append("left", step, 0.5, np.array([0]), values)
+        if path == paths[1]:
+            fold_all(path, 100)
+            assert len(record_files(path)) == 2
+        table.rearrange(np.array([0, -1]), [two])
+        tables.append(table)
+    assert facts_of(tables[0]) == facts_of(tables[1])
+
+
 @pytest.mark.parametrize("at", ["before", "written", "half"])
 def test_a_kill_while_excursions_are_folded_leaves_their_scores(
     at: str, blocks_of_32: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
