@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from horde_agent.cli import learn
-from horde_agent.record import read, snapshots
+from horde_agent.record import kinds, read, snapshots
 from horde_agent.record.segments import read_header, record_files
 from horde_agent.runs.config import Keep
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.retention import Retention
 from horde_agent.scoring import excursion_table, two_pass_nmsre
 from horde_agent.scoring.excursion_table import FORMAT as EXCURSIONS
+from horde_agent.scoring.excursion_table import ExcursionTable, folded_place
+from horde_agent.scoring.two_pass_nmsre import policy_scores
 from tests.agent.commands import flip, horde, refused, summary_of
 from tests.agent.doubles import ToyBody
 from tests.facts import states
@@ -153,6 +155,36 @@ def test_a_life_without_its_oldest_rows_is_examined_exported_and_reported(
     assert horde(f"report {run}") == 0
     assert [(run / name).read_bytes() for name in TABLES] == tables
     assert horde(f"export {run} --out exported") == 0
+
+
+def test_what_was_folded_is_upgraded_and_found_damaged(
+    lives: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under the second format of all files it reads the same; with a flipped bit it is put aside, and scores go on."""
+    run = RunFolder(Path(shutil.copytree(lives / "kept", elsewhere / "run")))
+    for kind in kinds.KINDS:
+        monkeypatch.setattr(kind, "readers", [kinds.Reader(lambda content: content)])
+    assert horde(f"upgrade {run.path}") == 0
+    (folded,) = snapshots.found(folded_place(run.excursions))
+    assert snapshots.read_manifest(folded)["version"] == 2
+    tables = [(run.path / name).read_bytes() for name in TABLES]
+    for name in (*TABLES, "summary.json"):
+        (run.path / name).unlink()
+    assert horde(f"report {run.path}") == 0
+    assert [(run.path / name).read_bytes() for name in TABLES] == tables
+    flip(folded / "small.bin", 7)
+    capsys.readouterr()
+    assert horde(f"doctor {run.path}") == 0
+    assert f"{folded.name} is damaged" in capsys.readouterr().out.replace("/small.bin", "")
+    assert not list(snapshots.found(folded_place(run.excursions)))
+    n_left = sum(len(rows) for rows in ExcursionTable.read(run.excursions))
+    assert (
+        sum(one.n_excursions for one in policy_scores(ExcursionTable.read(run.excursions)))
+        == n_left
+    )
 
 
 NEEDS_ALL = (

@@ -451,11 +451,37 @@ def test_a_curve_has_fewer_points_of_older_blocks(blocks_of_32: None) -> None:
     expected += range(449, 501)
     assert [number + 1 for number in numbers] == expected
     scores = policy_scores(table)
+    after_each = [nmsre_after_each(outcome) for outcome in table.outcomes()]
+    for point in nmsre_along(table, scores):
+        for k, n_excursions in point.n_excursions.items():
+            np.testing.assert_allclose(
+                point.nmsre[POLICIES[k].demons], after_each[k][n_excursions - 1], rtol=1e-9
+            )
     for one, outcome in zip(scores, table.outcomes(), strict=True):
         assert one.n_excursions == len(outcome.step)
         reference = scores_of(outcome)
         np.testing.assert_allclose(one.variance, reference.variance, rtol=1e-9)
         np.testing.assert_allclose(one.last_nmsre(), reference.last_nmsre(), rtol=1e-9)
+
+
+def test_a_policy_that_is_not_tested_any_more_keeps_its_scores(blocks_of_32: None) -> None:
+    """Of its 63 excursions all are of the past after 64 more of another policy; a few of them have no return."""
+    alone = ExcursionTable(POLICIES, 5)
+    both = ExcursionTable(POLICIES, 5)
+    rng = np.random.default_rng(7)
+    for step in range(128):
+        policy = POLICIES[step // 64]
+        values = dict(zip(VALUES, rng.random((5, len(policy.demons))), strict=True))
+        values["return"][0] = np.nan if step % 9 == 0 else 0.5
+        values["share"] *= 0.01
+        for table in (alone, both):
+            if step < 63 or (step > 63 and table is both):
+                table.append(policy.name, step, 0.5, policy.demons, values)
+    for one, other in zip(policy_scores(alone), policy_scores(both), strict=False):
+        assert one.n_excursions == other.n_excursions == 63
+        for method in ("last_nmsre", "last_persistence_nmsre"):
+            np.testing.assert_allclose(getattr(one, method)(), getattr(other, method)())
+        assert not np.isnan(other.last_persistence_nmsre()[1:]).any()
 
 
 def test_a_table_of_less_than_two_blocks_has_all_points(blocks_of_32: None) -> None:
@@ -531,9 +557,10 @@ def test_folded_excursions_keep_their_scores_when_demons_come_and_go(
 
 
 def test_a_folded_question_keeps_its_scores_when_another_one_is_added(
-    blocks_of_32: None, tmp_path: Path
+    blocks_of_32: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy sums one column alone in another order than one of several."""
+    """NumPy sums 16 numbers of one column alone in another order than one of several."""
+    monkeypatch.setattr(two_pass_nmsre, "EVERY", 16)
     paths = [tmp_path / "whole.rec", tmp_path / "kept.rec"]
     one = PolicyUnderTest(0, np.array([0]), np.array([0]), np.array([0.5]), "left")
     two = one._replace(demons=np.array([0, 1]), channel=np.zeros(2), gamma=np.ones(2))

@@ -162,16 +162,17 @@ def write_first_lines(run: Examination) -> None:
             _write_first_line(run, file, LIFE, partial(expected.of_life, file))
     if not record_files(folder.life):
         return
-    for file in record_files(folder.excursions):
-        _write_first_line(run, file, EXCURSIONS, partial(expected.of_excursions, file))
     facts = folder.snapshot_facts()
     n_parts = 1 + len(facts.get("changes", []))  # what adding or removing questions began
     if "excursions" in facts:
         n_parts = int(facts["excursions"]["n_parts"])
-    for file in expected_files(folder.excursions, n_parts):
-        header = None
-        if not file.exists():
-            header = expected.of_excursions(file)
+    files = {*record_files(folder.excursions), *expected_files(folder.excursions, n_parts)}
+    # In order: a file's first line follows from that of the one before
+    for file in sorted(files, key=lambda file: number_of(file, folder.excursions)):
+        if file.exists():
+            _write_first_line(run, file, EXCURSIONS, partial(expected.of_excursions, file))
+            continue
+        header = expected.of_excursions(file)
         if header is not None:
             message = (
                 "it was missing, and was written without excursions: `horde learn --backend replay --log "
