@@ -25,7 +25,6 @@ from horde_agent.life.learner import StreamLearner
 from horde_agent.record import FORMAT as LIFE
 from horde_agent.record import snapshots
 from horde_agent.record.segments import (
-    file_at,
     read_header,
     record_files,
     record_numbers,
