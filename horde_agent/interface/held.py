@@ -98,14 +98,16 @@ class HeldReadings:
         """
         if not self._is_new:
             return False
-        if np.isnan(time_s):
+        if math.isnan(time_s):
             time_s = step * self._period_s
-        is_first = self.since_step < 0
-        since_step = np.where(is_first, step, self.since_step)
-        # Times of another clock may be earlier
-        since_s = np.where(is_first, time_s, np.minimum(self.since_s, time_s))
-        self.since_step = np.where(self.is_missing, since_step, -1)
-        self.since_s = np.where(self.is_missing, since_s, np.nan)
+        is_known = self.since_step >= 0
+        if (is_known != self.is_missing).any():
+            since_step = np.where(is_known, self.since_step, step)
+            since_s = np.where(is_known, self.since_s, time_s)
+            self.since_step = np.where(self.is_missing, since_step, -1)
+            self.since_s = np.where(self.is_missing, since_s, np.nan)
+        if time_s < self.newest_s:  # of another clock
+            self.since_s = np.minimum(self.since_s, time_s)
         self.newest_s = time_s
         self._is_new = False
         return True

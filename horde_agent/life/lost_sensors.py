@@ -72,6 +72,8 @@ class LostSensors:
         """Look at the newest row, of which a reading is missing or has returned."""
         was_lost = ~np.isnan(held.lost_since_s)
         is_lost = held.newest_s - held.since_s >= self._least_s
+        if not (is_lost != was_lost).any():
+            return
         for i in np.flatnonzero(was_lost & ~held.is_missing).tolist():
             self._report(BACK, row, i, held.newest_s - held.lost_since_s[i])
         for i in np.flatnonzero(is_lost & ~was_lost).tolist():

@@ -181,6 +181,26 @@ def test_without_tiles_unknown_the_last_reading_stands_until_the_sensor_returns(
     assert filled(last_readings, NAN, begins=True) == 0.25
 
 
+def test_a_channel_lacks_a_reading_since_a_time_of_the_clock_of_now() -> None:
+    """Missing since 5.0 s of a clock that then shows 1.0 s; without a time, the step is one. It returns at step 9."""
+    last_readings = HeldReadings(interface_of())
+    since_s = []
+    for step, saw, time_s in ((5, NAN, 5.0), (6, NAN, 6.0), (7, NAN, 1.0), (8, NAN, 2.0)):
+        filled(last_readings, saw)
+        assert last_readings.note_step(step, time_s)
+        since_s.append(last_readings.since_s[SAW])
+    assert since_s == [5.0, 5.0, 1.0, 1.0]
+    assert last_readings.since_step.tolist() == [-1, 5, -1]
+    filled(last_readings, 0.25)
+    assert last_readings.note_step(9, 3.0)
+    assert np.isnan(last_readings.since_s).all()
+    filled(last_readings, 0.25)
+    assert not last_readings.note_step(10, 4.0)
+    filled(last_readings, NAN)
+    last_readings.note_step(11, NAN)
+    assert last_readings.since_s[SAW] == pytest.approx(11 * PERIOD_S)
+
+
 @pytest.mark.parametrize("hold_s", [-1.0, np.inf, NAN])
 def test_an_impossible_hold_s_is_refused(hold_s: float) -> None:
     channels = [dict(channel, hold_s=hold_s) for channel in ToyBody().metadata["channels"]]
