@@ -1,8 +1,8 @@
 """Experiment `surprise`: which faults of the simulated robot are found, how soon and where, and how often without one.
 
 A robot lives with the 795 questions, the features of `horde learn` and `--surprise 1/week`. Then it goes on once for
-each fault, from the same state. The constants of `scoring.surprise` were chosen on lives with the seeds 0, 1, 3, 21
-and 22 and the same kinds of faults; no claim is judged on them. The strengths were chosen by hand.
+each fault, from the same state. The constants of `scoring.surprise` were chosen on lives with the seeds 0, 1, 3, 21,
+22 and 500 and the same kinds of faults; no claim is judged on them. The strengths were chosen by hand.
 
 On the same rows other detectors look for the same faults, each with the limit that it does not exceed without one.
 """
