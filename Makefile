@@ -36,7 +36,7 @@ INTERPRETED = $(THREADS) NUMBA_DISABLE_JIT=1
 # Functions of scripts for a reader have few hints.
 LOOSELY = --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --no-warn-unused-ignores
 
-.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench dist notebooks docs clean
+.PHONY: demo test test-learner test-robot test-processes test-checked test-interpreted test-all test-page check mutants bench dist notebooks docs address clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -145,6 +145,9 @@ $(VENV)/.docs: $(VENV)/.dev
 docs: $(VENV)/.docs  ## The documentation site in .build/site: every script of the gallery is run, warnings are errors
 	for script in docs/pictures.py docs/moving_picture.py docs/gallery/*.py; do OMP_NUM_THREADS=1 MPLBACKEND=Agg $(BIN)/python $$script || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+address: $(BIN)/python  ## The repository's public address, wherever it stands: make address ADDRESS=https://github.com/OWNER/REPOSITORY
+	$(BIN)/python .ci/address.py "$(ADDRESS)"
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage dist build

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,64 @@ def test_nothing_is_published_without_an_environment_and_the_tried_wheel() -> No
         publish["steps"]
     )  # it publishes what was tried, and builds nothing
     assert [name for name, job in jobs().items() if "timeout-minutes" not in job] == []
+
+
+ADDRESS = runpy.run_path(str(ROOT / ".ci" / "address.py"))
+
+
+def test_all_places_have_the_repositorys_address_of_pyproject_or_none() -> None:
+    assert ADDRESS["disagreeing"](ROOT) == []
+
+
+def copied_places(folder: Path) -> Path:
+    for place in ADDRESS["PLACES"]:
+        (folder / place.file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / place.file, folder / place.file)
+    return folder
+
+
+def test_an_address_is_entered_everywhere_replaced_and_taken_out(tmp_path: Path) -> None:
+    """The second address leaves nothing of the first: appended instead of replaced, both would stand there."""
+    root = copied_places(tmp_path)
+    files = [root / place.file for place in ADDRESS["PLACES"]]
+    ADDRESS["enter"](root, None)
+    bare = [path.read_text(encoding="utf-8") for path in files]
+    ADDRESS["enter"](root, "https://github.com/first/one")
+    ADDRESS["enter"](root, "https://github.com/second/other.one")
+    texts = [path.read_text(encoding="utf-8") for path in files]
+    assert [
+        text.count("first") - old.count("first") for text, old in zip(texts, bare, strict=True)
+    ] == [0] * 6
+    assert all("second/other.one" in text for text in texts)
+    settings = read_yaml(root / "mkdocs.yml")
+    assert settings["repo_url"] == "https://github.com/second/other.one"
+    assert settings["site_url"] == "https://second.github.io/other.one/"
+    assert read_yaml(root / "CITATION.cff")["repository-code"] == settings["repo_url"]
+    about = read_yaml(root / "packaging" / "conda" / "recipe.yaml")["about"]
+    assert about["homepage"] == settings["repo_url"]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert f"{settings['repo_url']}/actions/workflows/{WORKFLOWS[0].name}" in readme
+    make = runpy.run_path(str(ROOT / "examples" / "notebooks" / "make.py"))
+    badges = (root / "examples" / "notebooks" / "README.md").read_text(encoding="utf-8")
+    opened = re.findall(r"github/second/other\.one/blob/notebooks/(\w+)\.ipynb", badges)
+    assert opened == list(make["NOTEBOOKS"])
+    assert ADDRESS["disagreeing"](root) == []
+    files[1].write_text(bare[1], encoding="utf-8")
+    assert ADDRESS["disagreeing"](root) == [ADDRESS["PLACES"][1].file]
+    ADDRESS["enter"](root, None)
+    assert [path.read_text(encoding="utf-8") for path in files] == bare
+
+
+@pytest.mark.parametrize(
+    "address", ["github.com/a/b", "https://github.com/a", "https://example.org/a/b"]
+)
+def test_what_is_no_address_of_a_repository_is_refused_before_a_file_is_written(
+    tmp_path: Path, address: str
+) -> None:
+    root = copied_places(tmp_path)
+    with pytest.raises(ValueError, match="an address is https:"):
+        ADDRESS["enter"](root, address)
+    assert ADDRESS["disagreeing"](root) == []
 
 
 def broken_deprecations(source: str, version: str) -> list[str]:
