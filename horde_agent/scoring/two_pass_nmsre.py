@@ -138,9 +138,11 @@ class Points:
             setattr(self, name, getattr(self, name)[is_kept])
 
     def rearrange(self, old_index: Integers, old_number: Integers) -> None:
-        """Continue after demons and policies were added or removed, with the former number of each, -1 for later ones.
+        """Continue after demons and policies were added or removed; points after excursions of removed policies go.
 
-        Points after excursions of removed policies go.
+        Args:
+            old_index: The former number of each demon, -1 for later ones, shape (n_demons,).
+            old_number: That of each policy, likewise, shape (n_policies,).
         """
         self.trace = np.where(old_index >= 0, self.trace[:, old_index], np.nan)
         self.n_excursions = np.where(old_number >= 0, self.n_excursions[:, old_number], 0)

@@ -1268,7 +1268,7 @@ def test_files_of_a_folder_may_be_removed_once_they_were_read(folder: Folder) ->
     Path("days").mkdir()
     for k in range(3):
         write_parquet(table, 10 * k, 10 * (k + 1), f"days/{k}.parquet")
-    described = tuple(ChannelColumn(name) for name in table)
+    described = tuple(ChannelColumn(name, name) for name in table)
     files = followed_folder(Path("days"), Columns(described))
     lines = iter(files)
     times = [float(next(lines).cells["t"][0]) for _ in range(15)]
