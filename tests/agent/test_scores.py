@@ -432,6 +432,13 @@ def facts_of(table: ExcursionTable) -> dict[str, object]:
     return {name: str(fact) for name, fact in facts.items()}
 
 
+def values_at_random(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """Return the values of an excursion of n demons, far off 0, with up to 1 % of the return beyond it."""
+    values = dict(zip(VALUES, 1e4 + rng.standard_normal((5, n)), strict=True))
+    values["share"] = 0.01 * rng.random(n)
+    return values
+
+
 def fold_all(path: Path, n: int) -> None:
     """Fold what may be folded of a table with `n` excursions."""
     old = foldable(path, n, step=10**9)
@@ -471,9 +478,9 @@ def test_a_policy_that_is_not_tested_any_more_keeps_its_scores(blocks_of_32: Non
     rng = np.random.default_rng(7)
     for step in range(128):
         policy = POLICIES[step // 64]
-        values = dict(zip(VALUES, rng.random((5, len(policy.demons))), strict=True))
-        values["return"][0] = np.nan if step % 9 == 0 else 0.5
-        values["share"] *= 0.01
+        values = values_at_random(rng, len(policy.demons))
+        if step % 9 == 0:
+            values["return"][0] = np.nan
         for table in (alone, both):
             if step < 63 or (step > 63 and table is both):
                 table.append(policy.name, step, 0.5, policy.demons, values)
@@ -538,7 +545,7 @@ def test_folded_excursions_keep_their_scores_when_demons_come_and_go(
         rng = np.random.default_rng(5)
         for step in range(200):
             policy = present[step % 3]
-            values = dict(zip(VALUES, rng.standard_normal((5, len(policy.demons))), strict=True))
+            values = values_at_random(rng, len(policy.demons))
             table.append(policy.name, 7 * (300 + step), 0.5, policy.demons, values)
             if path == paths[1] and step % 40 == 0:
                 fold_all(path, 301 + step)
@@ -570,7 +577,7 @@ def test_a_folded_question_keeps_its_scores_when_another_one_is_added(
         table.record_to(path)
         rng = np.random.default_rng(6)
         for step in range(100):
-            values = dict(zip(VALUES, rng.standard_normal((5, 1)), strict=True))
+            values = values_at_random(rng, 1)
             table.append("left", step, 0.5, np.array([0]), values)
         if path == paths[1]:
             fold_all(path, 100)
