@@ -18,7 +18,7 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
 _STATE = ("latest", "age", "n_missing", "is_missing", "since_step", "_n_unread", "_is_new")
-_LATER_STATE = ("since_s", "lost_since_s")
+_LATER_STATE = ("since_s", "lost_since_s", "newest_s")
 """Not in snapshots of earlier states of version 0.2."""
 
 
