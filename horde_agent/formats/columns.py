@@ -395,7 +395,7 @@ class Columns:
         return any(channel.lost for channel in self.channel)
 
     def names_in(self, columns_there: Collection[str]) -> list[str]:
-        """Return the names of the columns that are read where there are these: lost ones may not be there."""
+        """Return the names of the columns that are read from a table with these columns; it may lack lost ones."""
         lost = {channel.column for channel in self.channel if channel.lost}
         return [
             name for name in self.names if name not in lost or is_column_in(name, columns_there)

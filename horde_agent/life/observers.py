@@ -54,7 +54,7 @@ def sound_demons(horde: Learner) -> np.ndarray:
 class Sampler(LifeHooks):
     """Sample the MSPBE, the largest trace and the number of diverged demons every `every` steps.
 
-    Of many samples all new ones stay, and some of the older ones (`are_kept`).
+    If there are many, all new samples stay and some of the older ones (`are_kept`).
     """
 
     def __init__(self, every: int = 1000) -> None:

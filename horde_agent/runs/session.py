@@ -107,7 +107,7 @@ class Source(ABC):
         self._announcer.add(event, alarm)
 
     def attach(self, session: Session) -> None:
-        """Set the session, and announce what was found before."""
+        """Set the session, and announce events that were found before."""
         self.session = session
         early = self._early or []
         self._early = None

@@ -59,7 +59,7 @@ VALUES = ("prediction", "return", "remainder", "share", "persistence")
 REMOVED = -1
 """New position of a demon that was removed."""
 BLOCK = 4096
-"""Excursions of a file, and of what is folded at once."""
+"""Excursions of a file; whole blocks of as many are folded."""
 CHUNK_BYTES = 1 << 22
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class _Part(NamedTuple):
         path: The file.
         first: Number of its first excursion.
         n: Number of its records.
-        offset: What to take off numbers for those that its header knows.
+        offset: Number of the first excursion less that in its header.
         policies: As in its records.
         n_demons: Of the Horde then.
         stays: Former index of each demon; empty in the first file.
@@ -413,8 +413,8 @@ class ExcursionTable:
         old_index: Integers = np.arange(self.n_demons)
         for part in reversed(later):
             old_index = np.where(old_index == REMOVED, REMOVED, np.append(part.stays, 0)[old_index])
-        names = [entry["name"] for entry in snapshot.facts["policies"]]
-        old_number = [names.index(p.name) if p.name in names else REMOVED for p in self.policies]
+        number = {entry["name"]: k for k, entry in enumerate(snapshot.facts["policies"])}
+        old_number = [number.get(policy.name, REMOVED) for policy in self.policies]
         return Folded(
             state=snapshot.state,
             facts=snapshot.facts,

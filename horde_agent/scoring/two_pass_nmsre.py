@@ -5,13 +5,11 @@ the moments of the returns, the second the last error traces (`policy_scores`); 
 values for tables and pictures: those after each excursion in order (`nmsre_along`), a thinned curve
 (`curves`), or some predictions and returns (`dots`).
 
-Of a long life only the newest `BLOCK` to 2 `BLOCK` excursions are scored so. The blocks before are
+In a long life only the newest `BLOCK` to 2 `BLOCK` excursions are scored so. The blocks before them are
 its `Past`: their moments, traces, and every 16th point of a curve, and half as many whenever the age
-doubles. A block is added as it ends, by itself, and nothing of it is needed afterwards: so it may be
-folded (`folding`), and scores have the same bits as of the whole table.
-
-    before the newest blocks        all that is known then is the past, of any length
-    persistence of a block          where it is the mean return, that up to the end of this block
+doubles. Each block is added when it ends, and its records are not needed afterwards. So it may be folded
+(`folding`), and scores have the same bits as those of the whole table. If persistence is the mean
+return, a block's is the mean up to the end of this block.
 """
 
 from __future__ import annotations

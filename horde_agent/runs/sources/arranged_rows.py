@@ -1,7 +1,7 @@
 """Rows whose columns changed during a run: they are read in the order of its record, as of a body (`life.arranging`).
 
-The recording goes on in a new file, whose header has the channels and actions of now and the name of
-the file of the columns: whoever reads the header knows which columns the next rows have.
+The recording continues in a new file. Its header has the new channels and actions, and the name of the
+file that describes the columns of the rows in it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def refuse_changes(folder: RunFolder, changes: RowChanges) -> None:
     if changes != NO_ROW_CHANGES and frozen_snapshot(folder) is not None:
         raise BadInput(
             f"{folder.path} compares with frozen weights, which have no other columns or questions: move "
-            f"{folder.frozen} away to go on without them"
+            f"{folder.frozen} out of the run to continue without them"
         )
 
 

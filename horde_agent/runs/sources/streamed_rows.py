@@ -837,7 +837,7 @@ def resumed_followed_session(
     source = continued.resumed.source or folder.events.read().first("began") or {}
     if continued.resumed.source is not None and "place" not in source:
         raise BadInput(
-            f"{folder.path} has gone on with other rows than those of {path}, so there is no place in them: continue "
+            f"{folder.path} was continued with other rows than those of {path}, so it has no place in them: continue "
             "with further ones by --data"
         )
     # There is no place after a kill before the first row

@@ -275,7 +275,7 @@ class Announcer:
     """Records events that are said when they occur, such as surprises, and calls the alarm command.
 
     Steps that are learned from again after a resume have the same events: those in the log are left out.
-    Of a recording that is learned from fast, there may be many in a minute: all are in the log.
+    A recording that is learned from fast may have many in a minute: all are in the log.
 
     Args:
         log: The events of the run.

@@ -118,7 +118,7 @@ def write_changes(
 
 
 class QuestionChange:
-    """Questions to add and to remove when a resumed run goes on.
+    """Questions to add and to remove when a run is resumed.
 
     Args:
         run: The run, with the questions of its snapshot.

@@ -180,7 +180,13 @@ def _traces_of_alarm(run: Run, alarm: SurpriseEvent) -> list[dict[str, Any]]:
 
 def _or_none(numbers: Floats) -> list[float | None]:
     """Return numbers, shape (n,), with six digits, and None for those that are not finite."""
-    return [float(f"{number:.6g}") if math.isfinite(number) else None for number in numbers]
+    rounded: list[float | None] = []
+    for number in numbers.tolist():
+        if math.isfinite(number):
+            rounded.append(float(f"{number:.6g}"))
+        else:
+            rounded.append(None)
+    return rounded
 
 
 class QuestionScores(NamedTuple):
