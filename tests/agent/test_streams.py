@@ -688,7 +688,7 @@ def test_further_rows_that_do_not_continue_a_stream_leave_it_as_it_was(
     assert summary_of("run")["learning_steps"] == 99
     assert len(Path("p").read_text().splitlines()) == 50
     assert folder.run("resume run --steps 200") == 2
-    assert "has gone on with other rows than those of log.csv" in capfd.readouterr().err
+    assert "was continued with other rows than those of log.csv" in capfd.readouterr().err
 
 
 def test_a_history_without_actions_is_learned_as_a_whole_before_the_stream(folder: Folder) -> None:
