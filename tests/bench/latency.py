@@ -2,6 +2,7 @@
 
     python -m tests.bench.latency                               # 795 and 10,000 questions, 50 Hz, all predictions
     python -m tests.bench.latency --questions 795 --rows 6000 --policies 5
+    python -m tests.bench.latency --learn "--average 0 --no-rarity"    # with options of `horde learn`
 
 This process is the producer: every 20 ms it writes a row of 54 readings to `horde learn - --predictions -`, and
 a thread reads the answers as they come. The time of a row is from before its write to the arrival of the last
@@ -128,14 +129,17 @@ class Answers:
         self._thread.join()
 
 
-def measure(n_questions: int, n_rows: int, n_policies: int, period_s: float) -> Latency:
+def measure(
+    n_questions: int, n_rows: int, n_policies: int, period_s: float, learn_options: str
+) -> Latency:
     """Drive a learner, and return the times of its rows after the first ones."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, n_questions, n_policies, period_s)
         lines = rows_of(n_rows, n_policies, period_s)
         words = (
-            "learn - --columns columns.toml --questions questions.toml --predictions - --out run"
+            "learn - --columns columns.toml --questions questions.toml --predictions - --out run "
+            + learn_options
         )
         learner = subprocess.Popen(
             [sys.executable, "-c", _COMMAND, *words.split()],
@@ -189,13 +193,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000, help="with 1,000 that do not count")
     parser.add_argument("--policies", type=int, default=0, help="0: all about the behaviour")
     parser.add_argument("--period-ms", type=float, default=20.0)
+    parser.add_argument("--learn", default="", help="further options of `horde learn`")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     print(
         "questions | median | 90 % | 99 % | most | within 10 ms | processor time a row | producer late, 99 %"
     )
     for n_questions in options.questions:
-        latency = measure(n_questions, options.rows, options.policies, options.period_ms / 1e3)
+        latency = measure(
+            n_questions,
+            options.rows,
+            options.policies,
+            options.period_ms / 1e3,
+            options.learn,
+        )
         quantiles = np.quantile(latency.answer_ms, [0.5, 0.9, 0.99, 1.0])
         shown = " | ".join(f"{value:.1f} ms" for value in quantiles)
         share = 100 * np.mean(latency.answer_ms <= DEADLINE_MS)
