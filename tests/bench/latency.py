@@ -2,7 +2,7 @@
 
     python -m tests.bench.latency                               # 795 and 10,000 questions, 50 Hz, all predictions
     python -m tests.bench.latency --questions 795 --rows 6000 --policies 5
-    python -m tests.bench.latency --learn "--average 0 --no-rarity"    # with options of `horde learn`
+    python -m tests.bench.latency --learn="--average 0 --no-rarity"    # with options of `horde learn`
 
 This process is the producer: every 20 ms it writes a row of 54 readings to `horde learn - --predictions -`, and
 a thread reads the answers as they come. The time of a row is from before its write to the arrival of the last
