@@ -7,8 +7,9 @@
 This process is the producer: every 20 ms it writes a row of 54 readings to `horde learn - --predictions -`, and
 a thread reads the answers as they come. The time of a row is from before its write to the arrival of the last
 byte of its answer. A producer that is late writes at once, and the next deadlines stay. The first rows count
-for nothing: kernels are loaded then, and all features are new. All questions are about the behaviour, so each
-row teaches each of them; with `--policies 5` each row teaches a fifth of them. Printed beside it are the
+for nothing: kernels are loaded then, and all features are new. Averages move more and more seldom until row
+16,000: `--warm-up 16000 --rows 24000` measures a stream of that age. All questions are about the behaviour, so
+each row teaches each of them; with `--policies 5` each row teaches a fifth of them. Printed beside it are the
 processor time of a row, of all threads of the learner, and how late the producer was: on a busy machine the
 clock measures the others' work too.
 """
@@ -30,7 +31,6 @@ import numpy as np
 
 N_CHANNELS = 54
 DEADLINE_MS = 10.0
-WARM_UP = 1_000
 _READ_BYTES = 1 << 20
 _COMMAND = "import sys; from horde_agent import cli; sys.exit(cli.main(sys.argv[1:]))"
 
@@ -104,12 +104,12 @@ class Answers:
         cpu_s: Processor time of the learner at the end of the warm-up and at the last answer.
     """
 
-    def __init__(self, learner: subprocess.Popen[bytes], n_rows: int) -> None:
+    def __init__(self, learner: subprocess.Popen[bytes], warm_up: int, n_rows: int) -> None:
         self.arrived_s: list[float] = []
         self.cpu_s: list[float] = []
         self.has_first = threading.Event()
         self._learner = learner
-        self._limits = [WARM_UP, n_rows]
+        self._limits = [warm_up, n_rows]
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -130,7 +130,12 @@ class Answers:
 
 
 def measure(
-    n_questions: int, n_rows: int, n_policies: int, period_s: float, learn_options: str
+    n_questions: int,
+    warm_up: int,
+    n_rows: int,
+    n_policies: int,
+    period_s: float,
+    learn_options: str,
 ) -> Latency:
     """Drive a learner, and return the times of its rows after the first ones."""
     with tempfile.TemporaryDirectory() as name:
@@ -149,7 +154,7 @@ def measure(
             stderr=subprocess.DEVNULL,
         )
         assert learner.stdin is not None
-        answers = Answers(learner, n_rows)
+        answers = Answers(learner, warm_up, n_rows)
         header = ",".join(["t", "a", "b", *(f"c{i}" for i in range(N_CHANNELS))]) + "\n"
         learner.stdin.write(header.encode())
         written_s = np.zeros(n_rows)
@@ -173,9 +178,9 @@ def measure(
     warm_s, end_s = answers.cpu_s
     answer_s = np.array(answers.arrived_s) - written_s
     return Latency(
-        answer_ms=1e3 * answer_s[WARM_UP:],
-        late_ms=1e3 * late_s[WARM_UP:],
-        cpu_ms=1e3 * (end_s - warm_s) / (n_rows - WARM_UP),
+        answer_ms=1e3 * answer_s[warm_up:],
+        late_ms=1e3 * late_s[warm_up:],
+        cpu_ms=1e3 * (end_s - warm_s) / (n_rows - warm_up),
     )
 
 
@@ -190,7 +195,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--questions", type=int, nargs="+", default=[795, 10_000])
-    parser.add_argument("--rows", type=int, default=5_000, help="with 1,000 that do not count")
+    parser.add_argument("--rows", type=int, default=5_000, help="with those that do not count")
+    parser.add_argument("--warm-up", type=int, default=1_000, help="rows that do not count")
     parser.add_argument("--policies", type=int, default=0, help="0: all about the behaviour")
     parser.add_argument("--period-ms", type=float, default=20.0)
     parser.add_argument("--learn", default="", help="further options of `horde learn`")
@@ -202,6 +208,7 @@ def main() -> None:
     for n_questions in options.questions:
         latency = measure(
             n_questions,
+            options.warm_up,
             options.rows,
             options.policies,
             options.period_ms / 1e3,
