@@ -28,7 +28,7 @@ NOTEBOOKS = ("what_a_robot_can_know", "learn_from_my_log", "is_this_policy_bette
 
 
 class Place(NamedTuple):
-    """Lines of a file that follow a line of it where there is an address, and are absent otherwise."""
+    """Lines that stand behind a line of a file if the address is set, and are absent otherwise."""
 
     file: str
     after: str

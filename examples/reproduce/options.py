@@ -82,7 +82,7 @@ class OptionsSize(NamedTuple):
     pen_seeds: int
     pen_steps: int  # of each robot's life
     pen_states: int  # start states of executed options
-    cause_seeds: int  # of these robots, those whose features and data are judged apart
+    cause_seeds: int  # of these robots, the first ones, of which features and data are judged apart
     pen_fresh: int  # start states of further executions, for these
 
 
@@ -366,7 +366,7 @@ def score_pen(
 def find_causes(
     _context: ExperimentContext, seed: int, n_steps: int, n_states: int, n_fresh: int
 ) -> options_pen.PenCauses:
-    """Compare the same with what is possible with the features and the data."""
+    """Compute the same errors with the best use of the features and of the data."""
     return options_pen.causes(seed, n_steps, n_states, n_fresh)
 
 
@@ -627,7 +627,7 @@ def pictures(data: OptionsData) -> dict[str, Picture]:
 
 
 def draw_excursions(axes: Axes, scores: options_pen.PenScores) -> None:
-    """Draw where excursions of the found option began, and where they ended."""
+    """Draw the begin and the end of each excursion of the found option."""
     style_axes(axes, "the robot's own option")
     axes.set_axis_off()
     axes.set_aspect("equal")

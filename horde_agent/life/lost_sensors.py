@@ -35,7 +35,7 @@ class SensorEvent(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What is said of it, without a full stop."""
+        """The event as a sentence, without a full stop."""
         sensor = self.channel
         if self.robot:
             sensor = f"{self.channel} of robot {self.robot}"

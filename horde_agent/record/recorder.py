@@ -194,7 +194,7 @@ class Recorder:
                 self._begin_part()
 
     def change_body(self, body: dict[str, Any]) -> None:
-        """Go on in a new file, with rows of another body that `body` describes, as in a header."""
+        """Begin a new file, for rows of another body, which `body` describes as in a header."""
         self.open_last()
         self.flush()
         self.header |= body

@@ -29,7 +29,7 @@ _STATE = ("n_tested", "n_inside", "_n_errors", "_errors")
 
 
 class BandFacts(NamedTuple):
-    """What is known of the bands of questions; each of shape (n,).
+    """Widths and counts of the bands of questions, each of shape (n,).
 
     Attributes:
         half_width: Half the width of the newest band; NaN without one.
@@ -69,7 +69,7 @@ class Bands:
         self._errors: Floats = np.full((n, MOST_ERRORS), np.inf)
 
     def facts(self) -> BandFacts:
-        """Return what is known of them after the latest test."""
+        """Return widths and counts after the latest test."""
         return BandFacts(self.half_widths(), self.n_tested, self.n_inside)
 
     def half_widths(self, questions: Integers | None = None) -> Floats:

@@ -468,6 +468,23 @@ def _read_traces(folder: RunFolder, half_widths: Mapping[str, float]) -> Traces:
     return Traces({key: np.array(values).T for key, values in rows.items()}, label)
 
 
+def _draw_band(
+    axes: Axes, x: Floats, prediction: Floats, half_width: Floats | float, label: str
+) -> None:
+    """Draw a band around predictions, all of shape (n,), or of one half width; nothing if none is known."""
+    if not np.isfinite(half_width).any():
+        return
+    axes.fill_between(
+        x,
+        prediction - half_width,
+        prediction + half_width,
+        color=COLOURS[1],
+        alpha=0.2,
+        linewidth=0,
+        label=label,
+    )
+
+
 def _draw_traces(traces: Traces, xlabel: str) -> Figure:
     """Draw a row of panels per sensor, a column per policy or log."""
     sensors = list(dict.fromkeys(sensor for sensor, _ in traces.panels))
@@ -492,16 +509,7 @@ def _draw_traces(traces: Traces, xlabel: str) -> Figure:
         axes = grid[i, j]
         axes.plot(t_s, actual, color="0.55", linewidth=1.8, label="return")
         axes.plot(t_s, prediction, color=COLOURS[1], linewidth=1.3, label="prediction")
-        if np.isfinite(half_width).any():
-            axes.fill_between(
-                t_s,
-                prediction - half_width,
-                prediction + half_width,
-                color=COLOURS[1],
-                alpha=0.2,
-                linewidth=0,
-                label=traces.label,
-            )
+        _draw_band(axes, t_s, prediction, half_width, traces.label)
         style_axes(axes, ylim=_limits(curves_of[sensor]))
         if i == 0:
             axes.set_title(column, fontsize=9)
@@ -604,16 +612,7 @@ def alarm_picture(table: Mapping[str, Any], half_widths: Mapping[str, float]) ->
         half_width = trace["share"] * half_widths.get(trace["question"], math.nan)
         axes.plot(step, reading, color="0.55", linewidth=1.4, label="reading")
         axes.plot(step, prediction, color=COLOURS[1], linewidth=1.1, label="prediction")
-        if math.isfinite(half_width):
-            axes.fill_between(
-                step,
-                prediction - half_width,
-                prediction + half_width,
-                color=COLOURS[1],
-                alpha=0.2,
-                linewidth=0,
-                label=ERROR_BAND,
-            )
+        _draw_band(axes, step, prediction, half_width, ERROR_BAND)
         axes.axvspan(alarm["began_first"], alarm["began_last"], color="0.85", zorder=0)
         axes.axvline(alarm["step"], color=COLOURS[4], linewidth=0.8)
         style_axes(axes, xlim=(step[0], step[-1]), ylabel="scaled units")

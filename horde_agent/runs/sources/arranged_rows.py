@@ -67,7 +67,7 @@ class RowChanges(NamedTuple):
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether further rows differ from those before."""
+        """Whether the changes concern the further rows."""
         return self.body != NO_CHANGES or self.columns is not None
 
 

@@ -122,7 +122,7 @@ class FollowedFiles(Generic[PlaceT]):
 
     @property
     def has_waited(self) -> bool:
-        """Whether all rows that were there had been read once."""
+        """Whether all present rows were read at least once, so that it waited for further ones."""
         return self._files.has_waited
 
     def stop(self) -> None:

@@ -188,7 +188,7 @@ class RecordedRows(RowSource):
             self.abandon()
 
     def _change_questions(self, change: QuestionChange, writer: SnapshotWriter) -> None:
-        """Add and remove the requested questions, and take a snapshot: a later resume then knows of them."""
+        """Add and remove the requested questions, and take a snapshot with them for later resumes."""
         changes = change.apply(
             self.learner,
             step=self.learner.steps,

@@ -97,5 +97,5 @@ def _copy_excursions(table: Path, place: Path) -> None:
         with suppress(FileNotFoundError):
             shutil.copy(path, place)
     folded = folded_place(table)
-    if folded.is_dir():  # what was folded by then, with the files that are gone
+    if folded.is_dir():  # of excursions whose files were removed
         shutil.copytree(folded, place / folded.name)

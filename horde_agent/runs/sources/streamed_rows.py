@@ -107,7 +107,7 @@ class StreamedRows(RowSource):
         run: The run.
         table: Describes the rows; nothing is read from it.
         resumed: Where the run starts.
-        arranged: How the rows are read and recorded if that was asked for; None if it is as before.
+        arranged: How the rows are read and recorded if a command changed it; None if it is as before.
         changes: What the command says about them.
         clocks: Those of the computer; they decide nothing that is learned.
 
@@ -220,7 +220,7 @@ class StreamedRows(RowSource):
         return self.arranged.header
 
     def _continued_place(self, place: Position, *, follows_gap: bool) -> Position:
-        """Return a place for the rows of now, whose open row follows a gap or not."""
+        """Return a place for further rows with the present columns; its open row follows a gap if `follows_gap`."""
         place = place.with_channels(len(self._table.columns.channel))
         open_row = place.open
         if open_row is None or not follows_gap:

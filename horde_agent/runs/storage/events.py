@@ -265,7 +265,7 @@ class SaidEvent(Protocol):
 
     @property
     def sentence(self) -> str:
-        """What is said of it, without a full stop."""
+        """The event as a sentence, without a full stop."""
 
     def entry(self) -> dict[str, Any]:
         """Return it as an event of a run."""

@@ -167,7 +167,7 @@ def write_first_lines(run: Examination) -> None:
     if "excursions" in facts:
         n_parts = int(facts["excursions"]["n_parts"])
     files = {*record_files(folder.excursions), *expected_files(folder.excursions, n_parts)}
-    # In order: a file's first line follows from that of the one before
+    # In order: a file's first line follows from the first line of the file before
     for file in sorted(files, key=lambda file: number_of(file, folder.excursions)):
         if file.exists():
             _write_first_line(run, file, EXCURSIONS, partial(expected.of_excursions, file))

@@ -1,7 +1,7 @@
 """Retention: files of rows that `--keep` leaves out are removed after a snapshot, or moved to Parquet tables before.
 
 Whole files go, the oldest first, and none that a resume from one of the kept snapshots needs. So a
-kill leaves fewer files of the same record, and the next snapshot goes on. Files of excursions before
+kill leaves fewer files of the same record, and the next snapshot removes the others. Files of excursions before
 the oldest row are folded: tables and curves stay the same to the bit.
 """
 

@@ -162,7 +162,7 @@ def load_state(learner: LearnedStream, run: Run, sampler: Sampler, resumed: Resu
     removed.
 
     Returns:
-        Whether there are tilings that there were not at the snapshot. Then the state before the next row
+        Whether tilings were added after the snapshot. Then the state before the next row
         has no tiles of them, and that row follows a gap.
     """
     state = resumed.state
