@@ -116,7 +116,7 @@ class LineParser:
             raise BadInput(f"{self._where} has a row below a header of other columns")
         if len(row) != len(self._header):
             raise BadInput(
-                f"{self._where} has {len(row)} cells in a row, and the header {len(self._header)} names"
+                f"{self._where} has a row of another length than its header (cells: {len(row)} and {len(self._header)})"
             )
         return self._cells_of([row[place] for place in self._places])
 

@@ -57,6 +57,8 @@ def look(
     *,
     deadlines_missed: int = 0,
     horde: Any = HEALTHY,
+    robot: int = 0,
+    is_redoing: bool = False,
 ) -> None:
     row = Row(
         step,
@@ -67,9 +69,15 @@ def look(
         Phase.BEHAVE,
         Flag.NONE,
         (0, 0, 0),
+        robot=robot,
     )
     counts = SimpleNamespace(gaps=0, deadlines_missed=deadlines_missed)
-    life = SimpleNamespace(counts=counts, horde=horde, student=SimpleNamespace(horde=horde))
+    life = SimpleNamespace(
+        counts=counts,
+        horde=horde,
+        student=SimpleNamespace(horde=horde),
+        recorder=SimpleNamespace(is_redoing=is_redoing),
+    )
     alarms.after_step(SimpleNamespace(row=row, life=life))  # type: ignore[arg-type]
 
 
@@ -372,6 +380,28 @@ def test_a_sensor_that_is_only_missing_for_a_while_has_not_varied(alarms: Alarms
             light = np.nan
         look(alarms, step, [light, 0.0])
     assert raised() == []
+
+
+def test_a_robot_is_not_silent_because_another_one_stands_still(alarms: Alarms) -> None:
+    """Two robots by turns of 1,000 steps; the light of robot 1 is constant, for 600 s of its own at step 13,500.
+
+    If readings of both were compared, the light would change with each turn, and never be silent.
+    """
+    for step in range(0, 14_000, 10):
+        robot = step // 1_000 % 2
+        light = 0.25 + step % 20 / 100
+        if robot == 1 and step >= 1_500:
+            light = 0.75
+        look(alarms, step, [light, 0.0], robot=robot)
+    sentence = "step 13,500: light of robot 1 has been constant for 600 s"
+    assert raised() == [("silent", sentence)]
+
+
+def test_steps_lived_again_after_a_resume_raise_no_alarm(alarms: Alarms) -> None:
+    look(alarms, 10, [0.5, 1.0], is_redoing=True)
+    assert raised() == []
+    look(alarms, 20, [0.5, 1.0])
+    assert raised() == [("overheating", "step 20: a motor is too hot")]
 
 
 def test_of_slow_rows_600_are_constant_before_a_sensor_is_silent(

@@ -310,7 +310,7 @@ UNREADABLE = {
     "a probability of none": ("0.5,.5,.5,1,1.5,0,False,0", "1.5 must be in (0, 1]"),
     "a time that goes back": ("0.2,.5,.5,1,.5,0,False,0", "0.2 must increase"),
     "a time again": ("0.4,.5,.5,1,.5,0,False,0", "0.4 must increase"),
-    "too few cells": ("0.5,.5", "2 cells"),
+    "too few cells": ("0.5,.5", "cells: 2 and"),
     "bytes": (b"\xff\xfe\x00,\x93", "no UTF-8"),
     "a text": ("0.5,warm,.5,1,.5,0,False,0", "'warm' must be a finite number"),
     "a quote without an end": ('0.5,".5,.5,1,.5,0,False,0', "unexpected end of data"),

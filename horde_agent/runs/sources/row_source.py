@@ -73,12 +73,17 @@ class RowSource(Source):
         self._progress: Progress | None = None
         super().__init__(run, learner.student, total)
 
+    @property
+    def is_redoing(self) -> bool:
+        """Whether rows are learned from again after a resume: their alarms were raised."""
+        return False
+
     def take_row(self, row: Row, *, is_counted: bool = True) -> None:
         """Learn from a complete row as `take_recorded` does, check for alarms and show the progress."""
         learner = self.learner
         take_recorded(learner, row, learner.sampler, is_counted=is_counted)
         learner.counts.steps = row.step
-        if self.alarms is not None:
+        if self.alarms is not None and not self.is_redoing:
             self.alarms.check(row, learner)
         progress = self._progress
         if progress is not None and progress.is_due(self.run.horde):

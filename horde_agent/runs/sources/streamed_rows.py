@@ -302,6 +302,11 @@ class StreamedRows(RowSource):
                 self._complete(row)
         return newest
 
+    @property
+    def is_redoing(self) -> bool:
+        """Whether rows are learned from again after a resume: their predictions were written."""
+        return self.recorder.is_redoing
+
     def _observe(self, row: Row) -> None:
         """Learn from the transition to a row."""
         self.n_rows += 1
@@ -491,7 +496,7 @@ class LineRows(StreamedRows):
         if row is not None and row.flags & Flag.GAP:
             self._report_silence()
         self._silent_s = 0.0
-        if self._predictions is not None and not self.recorder.is_redoing:
+        if self._predictions is not None and not self.is_redoing:
             if row is None:
                 self._predictions.write_fault(f"row {self.rows.n_read:,} was dropped")
             else:

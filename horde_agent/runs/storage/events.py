@@ -326,6 +326,29 @@ def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
     return entry.get("event"), entry.get("step"), entry.get("channel")
 
 
+class Constancy:
+    """For how long each channel of a robot has been constant, in its own steps."""
+
+    def __init__(self, n_channels: int) -> None:
+        self._last = np.full(n_channels, np.nan, dtype=np.float32)
+        self._n_steps = np.zeros(n_channels, dtype=np.int64)  # since the latest change
+        self._has_varied = np.zeros(n_channels, dtype=bool)
+
+    def add(self, observation: np.ndarray, n_steps: int) -> None:
+        """Add an observation, (n_channels,), `n_steps` after the preceding one."""
+        is_missing = np.isnan(observation)
+        moves = ~is_missing & (observation != self._last)
+        self._has_varied |= moves & ~np.isnan(self._last)
+        self._n_steps = np.where(moves | is_missing, 0, self._n_steps + n_steps)
+        self._last = np.where(is_missing, self._last, observation)
+
+    def silent(self, patience: int) -> list[int]:
+        """Return the channels that varied and then were constant for `patience` steps; each once."""
+        is_silent = self._has_varied & (self._n_steps >= patience)
+        self._has_varied &= ~is_silent
+        return np.flatnonzero(is_silent).tolist()
+
+
 class Alarms(LifeHooks):
     """Call a command at each alarm of a life, which it observes, or of another stream.
 
@@ -352,17 +375,17 @@ class Alarms(LifeHooks):
         self._every = min(max(round(1.0 / period_s), 1), EVERY)
         self._patience = max(round(SILENT_S / period_s), LEAST_SILENT)
         self._silent_s = self._patience * period_s
-        self._last = np.full(len(channels), np.nan, dtype=np.float32)
-        self._changed_at = np.zeros(len(channels), dtype=np.int64)
-        self._has_varied = np.zeros(len(channels), dtype=bool)
+        self._constancy: dict[int, Constancy] = {}  # of each robot, by its number
         self._settling = round(SETTLING_S / period_s)
         self._first_step: int | None = None
         self._n_late_at_first = 0  # steps that were late while the process began
         self._n_late = 0
 
     def after_step(self, event: StepEvent) -> None:
-        """Check for alarms at a step of a life."""
-        self.check(event.row, event.life)
+        """Check for alarms at a step of a life, unless it is lived again after a resume."""
+        recorder = event.life.recorder
+        if recorder is None or not recorder.is_redoing:
+            self.check(event.row, event.life)
 
     def check(self, row: Row, stream: LearnedStream) -> None:
         """Check for alarms at the newest row of a stream, unless it was done less than a second ago."""
@@ -372,7 +395,7 @@ class Alarms(LifeHooks):
         if self._hot is not None and row.observation[self._hot] > 0.5:
             self._command.call("overheating", f"step {row.step:,}: a motor is too hot")
         self._check_deadlines(row.step, stream.counts.deadlines_missed)
-        self._check_silence(row.step, row.observation)
+        self._check_silence(row)
         if row.step % (100 * self._every) == 0:
             self._check_disk(row.step)
         if not horde.n_waiting and horde.n_diverged:
@@ -405,15 +428,13 @@ class Alarms(LifeHooks):
                 size=LOW_BYTES / max(free, 1),
             )
 
-    def _check_silence(self, step: int, observation: np.ndarray) -> None:
-        """Raise an alarm for each channel that varied and then was constant for a while."""
-        is_missing = np.isnan(observation)
-        moves = ~is_missing & (observation != self._last)
-        self._has_varied |= moves & ~np.isnan(self._last)
-        self._changed_at[moves | is_missing] = step
-        self._last = np.where(is_missing, self._last, observation)
-        silent = np.flatnonzero(self._has_varied & (step - self._changed_at >= self._patience))
-        for i in silent.tolist():
-            self._has_varied[i] = False
-            message = f"{self._channels[i]} has been constant for {self._silent_s:,.0f} s"
-            self._command.call("silent", f"step {step:,}: {message}", again_s=0.0)
+    def _check_silence(self, row: Row) -> None:
+        """Raise an alarm for each channel of a robot that varied and then was constant for a while."""
+        constancy = self._constancy.setdefault(row.robot, Constancy(len(self._channels)))
+        constancy.add(row.observation, self._every)
+        owner = ""
+        if len(self._constancy) > 1:
+            owner = f" of robot {row.robot}"
+        for i in constancy.silent(self._patience):
+            message = f"{self._channels[i]}{owner} has been constant for {self._silent_s:,.0f} s"
+            self._command.call("silent", f"step {row.step:,}: {message}", again_s=0.0)
