@@ -14,6 +14,8 @@ COMMAND = "horde"
 MODULE = "horde_agent.cli"
 EXIT_CODE = 130
 DISTRIBUTION = "horde-gvf"
+_MAP_THRESHOLD = -3  # of glibc's mallopt: M_MMAP_THRESHOLD
+_LARGE_BYTES = 256 * 1024
 
 
 def python(module: str, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -58,6 +60,22 @@ def available_memory() -> int | None:
     if available:
         return 1024 * int(available[0])
     return None
+
+
+def map_large_arrays() -> None:
+    """Let each large array be mapped from now on, and given back to the system when it is freed.
+
+    glibc raises the size from which arrays are mapped to the largest one that was freed, so that a snapshot's come
+    from the heap. Others stay behind them, so the heap of a long run grows although nothing is kept. Elsewhere than
+    with glibc nothing changes.
+    """
+    import ctypes  # in a run, not in each import of the package
+
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # macOS and musl; Windows has no library None
+        return
+    set_option(_MAP_THRESHOLD, _LARGE_BYTES)
 
 
 def handle_ctrl_c_of_imports() -> None:

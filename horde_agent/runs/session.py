@@ -19,6 +19,7 @@ from rich.console import Console
 from horde_agent.life.learner import StreamLearner
 from horde_agent.life.lost_sensors import LOST, LostSensors, SensorEvent
 from horde_agent.life.observers import Progress
+from horde_agent.processes import map_large_arrays
 from horde_agent.refusals import BadInput
 from horde_agent.runs.exit_reason import Ended, ExitCause, ExitReason, SignalHandler, signal_text
 from horde_agent.runs.storage.events import AlarmCommand, Alarms, Announcer, SaidEvent
@@ -184,6 +185,7 @@ class Session:
         commands. A signal until then ends the command before that reset, a signal during that drive
         requests the end of the run. If it fails, everything is closed.
         """
+        map_large_arrays()
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
             self.signals.call_at_first(
