@@ -222,7 +222,7 @@ class EDetector:
         """Set the evidence to 0, as after an alarm: later beginnings are looked for from here on. References stay."""
         self._note_peaks(np.ones_like(self.evidence, dtype=np.bool_))
         self.evidence[:] = 0.0
-        self._log_e[:] = 0.0
+        self._log_e[:] = -np.inf  # no beginning is before it
 
     def state(self) -> State:
         """Return everything that later alarms depend on."""

@@ -20,13 +20,14 @@ of them. Its two values are the mean of z over its questions, and that of their 
 `EDetector` tests r, in grains of a quarter: smaller differences are ties. Its threshold T is the number of blocks in
 the chosen time, so false alarms come at most at that rate, if the r of a signal are exchangeable; after spells of
 evidence that ended, a group of sensors counts less. What breaks this is a machine that is for minutes in a state that
-it has not been in before: `python -m examples.reproduce surprise` measures how far. After a stay at a dock it is in
-one: charged, cold, at another time of the day. Means and deviations then begin anew, and as many blocks as at first
-are not tested and are no references.
+it has not been in before: `python -m examples.reproduce surprise` and `python -m tests.bench.weeks` measure how
+far. After a stay at a dock it is in one: charged, cold, at another time of the day. Means and deviations then begin
+anew, and as many blocks as at first are not tested and are no references.
 
 A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
-After an alarm learning goes on, and so do the tests of the other signals. Predictions fit again when the values
+After an alarm learning goes on, and so do the tests of the other signals. What they find soon after it, within as
+many blocks as before the first test, has its cause as a rule: the alarm spreads. Predictions fit again when the values
 of the alarm's signals are as they were before it.
 """
 
@@ -56,7 +57,7 @@ from horde_agent.scoring.e_detector import (
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.types import Bools, Floats, Integers
 
-BLOCK_S = 6.4  # of learning; 64 steps, a batch of deferred ones, at 10 Hz
+BLOCK_S = 6.4  # of learning: 64 steps, a batch of deferred ones, at 10 Hz
 FEWEST_STEPS = 8  # of a block
 ALL = "the mean of all signals"
 
@@ -67,6 +68,7 @@ _TREND_BLOCKS = 100  # that the mean of a signal's values reaches back, behind H
 _PHI_BLOCKS = 500  # that the estimate of phi reaches back
 _PHI_AFTER = 30  # blocks before it is used
 _LARGEST_PHI = 0.9
+_SOON = HOLD + BURN_IN  # blocks
 _LEAST_SPREAD = 0.2  # deviation of a spread, which is a logarithm: 20 %
 _GRAIN = 0.25  # of a signal's values
 _LEAST_ENDING = 1e-3  # 1 - gamma, where a question counts most
@@ -97,10 +99,10 @@ def can_be_surprised(question: GVF) -> bool:
 
 
 class SurpriseEvent(NamedTuple):
-    """An alarm, or the end of what it was about.
+    """An alarm, what it spreads to, or the end of what it was about.
 
     Attributes:
-        name: "surprise", or "fits" when predictions fit again.
+        name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again.
         step: At which it was found.
         began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm.
         began_first, began_last: The first and the last plausible one.
@@ -108,7 +110,7 @@ class SurpriseEvent(NamedTuple):
         changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.
         policies: Policies under which the first signal surprises most.
         questions: The questions that surprise most, of the first signals.
-        evidence: That of an alarm, the mean over tests and signals.
+        evidence: The mean over tests and signals.
         threshold: The evidence at which an alarm is raised.
     """
 
@@ -138,8 +140,11 @@ class SurpriseEvent(NamedTuple):
         where = ""
         if self.policies:
             where = f", most under {', '.join(self.policies)}"
+        what = "predictions do not fit"
+        if self.name == "spreads":
+            what = "other predictions do not fit either,"
         return (
-            f"step {self.step:,}: predictions do not fit since step {self.began:,} ({self.began_first:,} to "
+            f"step {self.step:,}: {what} since step {self.began:,} ({self.began_first:,} to "
             f"{self.began_last:,}): {', '.join(changes)}{where}; evidence {self.evidence:.2g}, alarm at "
             f"{self.threshold:.2g}"
         )
@@ -236,7 +241,8 @@ class Residuals:
         distance = values - self.mean
         phi = np.zeros_like(distance)
         if self._n_pairs > _PHI_AFTER:
-            phi = np.clip(self._product / np.maximum(self.square, _TINY), 0.0, _LARGEST_PHI)
+            # Of less than a grain nothing is estimated: a constant series would say at its first change that it lasts
+            phi = np.clip(self._product / np.maximum(self.square, _GRAIN**2), 0.0, _LARGEST_PHI)
         residuals = distance - phi * self._previous
         # Both distances are from a mean of the present, which begins HOLD values late
         if self.n_present > HOLD + 1:
@@ -277,7 +283,7 @@ class Surprise:
     Attributes:
         signals: Names of what questions are about, shape (n_signals,); the last one stands for all.
         groups: Their sensor groups; of a signal without one its own name.
-        events: Alarms, and when predictions fitted again.
+        events: Alarms, what they spread to, and when predictions fitted again.
         on_event: Called with each of them; None for nothing.
         detector: The evidence.
         values: The newest values of each signal, shape (2, n_signals): of spread and lean.
@@ -308,6 +314,7 @@ class Surprise:
         "_is_outside",
         "_is_about_all",
         "_began",
+        "_n_since_alarm",
         "_points",
         "_points_per_block",
         "_n_points",
@@ -372,6 +379,7 @@ class Surprise:
         self._is_outside: Bools = np.zeros((HOLD, n_signals), dtype=np.bool_)
         self._is_about_all = False  # whether an alarm was about all signals together
         self._began = -1
+        self._n_since_alarm = _SOON
         self._points: Floats = np.zeros((_MOST_POINTS, 2 + n_signals))
         self._points_per_block = 1
         self._n_points = 0
@@ -444,7 +452,8 @@ class Surprise:
         mean = self._residuals.mean.copy()
         deviation = np.sqrt(self._residuals.square)
         residuals = self._residuals.update(values, detector.is_muted)
-        if detector.is_ready and self._residuals.n_present <= HOLD + BURN_IN:
+        self._n_since_alarm += 1
+        if detector.is_ready and self._residuals.n_present <= _SOON:
             return
         # Equal values are ranked at random: a change of less than a grain is none
         grains = np.round(residuals / _GRAIN)
@@ -504,6 +513,9 @@ class Surprise:
         evidence = detector.discounted
         of_signals = evidence.max(axis=0)
         least = max(_NAMED * of_signals.max(), _LEAST_NAMED)
+        name = "surprise"
+        if self.is_surprised and self._n_since_alarm <= _SOON:
+            name = "spreads"
         is_named = of_signals >= least
         is_named[-1] = False
         is_named[-1] = not is_named.any()
@@ -514,7 +526,7 @@ class Surprise:
         began = detector.beginning(int(tests[first]), first)
         n_blocks = detector.n_since(began.likeliest)
         event = SurpriseEvent(
-            name="surprise",
+            name=name,
             step=step,
             began=began.likeliest,
             began_first=began.first,
@@ -535,6 +547,7 @@ class Surprise:
             self._is_about_all = bool(is_named[-1])
         detector.is_muted[-1] = True  # a muted signal is a part of it
         detector.restart()
+        self._n_since_alarm = 0
         self._report(event)
 
     def _mean_deviations(self, test: int, n_blocks: int) -> Floats:

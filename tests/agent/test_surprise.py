@@ -32,13 +32,14 @@ from horde_agent.scoring.e_detector import (
     FALLS,
     FALLS_SECOND,
     HOLD,
+    N_VALUES,
     RISES,
     RISES_SECOND,
     EDetector,
     e_value,
 )
 from horde_agent.scoring.rates import seconds_between
-from horde_agent.scoring.surprise import ALL, Surprise, block_steps
+from horde_agent.scoring.surprise import ALL, Residuals, Surprise, block_steps
 from tests.agent.commands import QUESTIONS
 from tests.agent.conftest import PICTURES
 from tests.agent.kills import differences, lived_with_kills
@@ -278,7 +279,7 @@ class TwoReadings(gymnasium.Env[Any, Any]):
 class WatchedHorde:
     """A Horde about two readings, of which `noise` is the deviation of each from what the action gives."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: Any = "eager") -> None:
         self.interface = Interface.of(TwoReadings())
         coder = self.interface.coder
         questions = [
@@ -286,7 +287,8 @@ class WatchedHorde:
             for k, action in enumerate(self.interface.actions)
             for i, name in enumerate(self.interface.names)
         ]
-        self.horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+        size = {"n_features": coder.n_features, "n_active": coder.n_active}
+        self.horde = Horde(questions, **size, mode=mode)
         self.surprise = Surprise(self.horde, self.interface, rate="1/day")
         self.rng = np.random.default_rng(5)
         self.step = 0
@@ -331,6 +333,18 @@ def test_an_alarm_names_the_noisier_reading_and_its_beginning_and_later_that_pre
     assert len(watched.surprise.events) == 2
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_constant_series_that_begins_to_vary_says_so_in_each_block(row: int) -> None:
+    """It was 0 for 300 blocks and is .5 from then on: not .5 once and then, as it lasts, nothing more."""
+    residuals = Residuals(1)
+    values = np.zeros((N_VALUES, 1))
+    for _ in range(300):
+        residuals.update(values, np.zeros(1, dtype=bool))
+    values[row] = 0.5
+    later = [residuals.update(values, np.zeros(1, dtype=bool))[row, 0] for _ in range(HOLD)]
+    assert min(later) > 0.4
+
+
 def test_a_restored_surprise_raises_the_same_alarms() -> None:
     """Saved in the middle of a block and of the change, and restored elsewhere, with the Horde's own state."""
     whole = WatchedHorde()
@@ -350,9 +364,27 @@ def test_a_restored_surprise_raises_the_same_alarms() -> None:
     np.testing.assert_array_equal(whole.surprise.curve, copy.surprise.curve)
 
 
-def test_watching_changes_no_weight() -> None:
+@pytest.mark.parametrize(("n_blocks", "name"), [(25, "spreads"), (300, "surprise")])
+def test_what_changes_soon_after_an_alarm_is_no_further_alarm(n_blocks: int, name: str) -> None:
+    """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 112 blocks."""
     watched = WatchedHorde()
-    alone = WatchedHorde()
+    watched.live(SETTLED, (0.03, 0.03))
+    watched.live(100, (0.03, 0.12))
+    (first,) = watched.surprise.events
+    watched.live(8 * n_blocks, (0.03, 0.12))
+    began = watched.step
+    watched.live(200, (0.12, 0.12))
+    second = watched.surprise.events[-1]
+    assert (second.name, second.signals) == (name, ("x",))
+    assert second.began_first > first.step
+    assert abs(second.began - began) <= 16
+    assert ("either" in second.sentence) == (name == "spreads")
+
+
+@pytest.mark.parametrize("mode", ["eager", "deferred"])
+def test_watching_changes_no_weight(mode: str) -> None:
+    watched = WatchedHorde(mode)
+    alone = WatchedHorde(mode)
     watched.live(500, (0.03, 0.03))
     alone.surprise.update = lambda *_: None  # type: ignore[method-assign]
     alone.live(500, (0.03, 0.03))

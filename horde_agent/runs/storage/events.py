@@ -18,6 +18,7 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     sensor_lost    a `channel` has had no reading for --lost-after (60 s), by the time of the rows; `sentence`
     sensor_back    it has one again
     surprise       predictions do not fit since `began`; `signals`, what each does, `policies`, `sentence`
+    spreads        those of other signals do not fit either, soon after such an alarm
     fits           predictions of these signals fit again
     diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
