@@ -140,11 +140,11 @@ class SurpriseEvent(NamedTuple):
         where = ""
         if self.policies:
             where = f", most under {', '.join(self.policies)}"
-        what = "predictions do not fit"
+        finding = "predictions do not fit"
         if self.name == "spreads":
-            what = "other predictions do not fit either,"
+            finding = "other predictions do not fit either,"
         return (
-            f"step {self.step:,}: {what} since step {self.began:,} ({self.began_first:,} to "
+            f"step {self.step:,}: {finding} since step {self.began:,} ({self.began_first:,} to "
             f"{self.began_last:,}): {', '.join(changes)}{where}; evidence {self.evidence:.2g}, alarm at "
             f"{self.threshold:.2g}"
         )
