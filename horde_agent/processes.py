@@ -62,8 +62,10 @@ def available_memory() -> int | None:
     return None
 
 
-def map_large_arrays() -> None:
+def map_large_arrays(n_demons: int) -> None:
     """Let each large array be mapped from now on, and given back to the system when it is freed.
+
+    Large ones have 256 KiB or more, and four float64 for each of `n_demons`: those of a step stay on the heap.
 
     glibc raises the size from which arrays are mapped to the largest one that was freed, so that a snapshot's come
     from the heap. Others stay behind them, so the heap of a long run grows although nothing is kept. Elsewhere than
@@ -75,7 +77,7 @@ def map_large_arrays() -> None:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # macOS and musl; Windows has no library None
         return
-    set_option(_MAP_THRESHOLD, _LARGE_BYTES)
+    set_option(_MAP_THRESHOLD, max(_LARGE_BYTES, 4 * 8 * n_demons))
 
 
 def handle_ctrl_c_of_imports() -> None:

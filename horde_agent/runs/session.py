@@ -185,7 +185,7 @@ class Session:
         commands. A signal until then ends the command before that reset, a signal during that drive
         requests the end of the run. If it fails, everything is closed.
         """
-        map_large_arrays()
+        map_large_arrays(self.run.horde.n_demons)
         try:
             self._compile_s = warm_up(self.run.horde, self.run.interface, self.run.config.robots)
             self.signals.call_at_first(
