@@ -63,7 +63,7 @@ def available_memory() -> int | None:
 
 
 def map_large_arrays(n_demons: int) -> None:
-    """Let each large array be mapped from now on, and given back to the system when it is freed.
+    """Map each large array from now on, so that the system gets it back when it is freed.
 
     Large ones have 256 KiB or more, and four float64 for each of `n_demons`: those of a step stay on the heap.
 

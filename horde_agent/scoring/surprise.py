@@ -26,9 +26,9 @@ anew, and as many blocks as at first are not tested and are no references.
 
 A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
-After an alarm learning goes on, and so do the tests of the other signals. What they find soon after it, within as
-many blocks as before the first test, has its cause as a rule: the alarm spreads. Predictions fit again when the values
-of the alarm's signals are as they were before it.
+After an alarm learning goes on, and so do the tests of the other signals. An alarm of theirs soon after it, within
+as many blocks as before the first test, has the same cause as a rule: the first one spreads. Predictions fit again
+when the values of the alarm's signals are as they were before it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def can_be_surprised(question: GVF) -> bool:
 
 
 class SurpriseEvent(NamedTuple):
-    """An alarm, what it spreads to, or the end of what it was about.
+    """An alarm, an alarm that spreads, or the end of one.
 
     Attributes:
         name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again.
@@ -283,7 +283,7 @@ class Surprise:
     Attributes:
         signals: Names of what questions are about, shape (n_signals,); the last one stands for all.
         groups: Their sensor groups; of a signal without one its own name.
-        events: Alarms, what they spread to, and when predictions fitted again.
+        events: Alarms, also those that spread, and when predictions fitted again.
         on_event: Called with each of them; None for nothing.
         detector: The evidence.
         values: The newest values of each signal, shape (2, n_signals): of spread and lean.

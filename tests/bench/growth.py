@@ -134,9 +134,14 @@ class Growth(LifeHooks):
         if self._block_us:
             step_us = float(np.median(self._block_us))
         self._block_us = []
-        own, allocated = np.median(self._readings, axis=0).tolist()
+        median = Memory(*np.median(self._readings, axis=0).tolist())
         self._readings = []
-        sample = Sample(step=step, step_us=step_us, memory_mb=own, allocated_mb=allocated)
+        sample = Sample(
+            step=step,
+            step_us=step_us,
+            memory_mb=median.own_mb,
+            allocated_mb=median.allocated_mb,
+        )
         print(
             f"{step:>10,} {sample.memory_mb:8.2f} MB {sample.allocated_mb:8.2f} MB {step_us:7.2f} us",
             flush=True,

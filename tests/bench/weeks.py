@@ -2,7 +2,7 @@
 
 A planar robot lives a simulated week for each seed with 105 questions, excursions, docking, heat and battery
 cycles. Its light comes and goes with a day of six hours (odd seeds) or 24. Three channels are added: noise, a
-random walk, and noise that grows with motion. What is found is printed.
+random walk, and noise that grows with motion. Alarms are printed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOUR_S = 3_600.0
 
 
 class DayRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A robot whose light changes with the time of the day, with three channels more."""
+    """A robot in light that changes with the time of the day, with three further channels."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], day_s: float, seed: int) -> None:
         super().__init__(env)
@@ -86,7 +86,7 @@ class DayRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Progress(LifeHooks):
-    """Prints how far a week is, and what is found."""
+    """Prints the steps so far, and the alarms."""
 
     def __init__(self, surprise: Surprise) -> None:
         self._next = 0
@@ -100,7 +100,7 @@ class Progress(LifeHooks):
 
 
 def live_a_week(seed: int, steps: int, mode: Any) -> int:
-    """Live, print what is found, and return the number of alarms."""
+    """Live, print the alarms, and return their number."""
     day_s = 24.0 * HOUR_S
     if seed % 2:
         day_s = 6.0 * HOUR_S

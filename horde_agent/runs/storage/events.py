@@ -383,7 +383,7 @@ class Alarms(LifeHooks):
         self._n_late = 0
 
     def after_step(self, event: StepEvent) -> None:
-        """Check for alarms at a step of a life, unless it is lived again after a resume."""
+        """Check for alarms at a step of a life, unless it is simulated again after a resume."""
         recorder = event.life.recorder
         if recorder is None or not recorder.is_redoing:
             self.check(event.row, event.life)
