@@ -24,6 +24,18 @@ one_megabyte = np.ones(2**17)
 print(state().hblks - n_mapped)
 """
 
+MANY_ARRAYS = """
+import numpy as np
+from horde_agent.processes import return_free_memory
+from tests.bench.growth import own_memory_mb
+arrays = [np.ones(2**12) for _ in range(2_000)]
+kept = arrays[::50]
+del arrays
+before_mb = own_memory_mb()
+return_free_memory()
+print(before_mb - own_memory_mb())
+"""
+
 
 def has_glibc() -> bool:
     try:
@@ -41,3 +53,11 @@ def test_an_array_of_a_megabyte_is_mapped_after_a_larger_one_was_freed(
     words = [sys.executable, "-c", ONE_ARRAY, how]
     finished = subprocess.run(words, capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == n_mapped
+
+
+@pytest.mark.skipif(not has_glibc(), reason="other allocators return pages in their own ways")
+def test_what_is_free_between_arrays_that_are_kept_is_returned() -> None:
+    """2,000 arrays of 32 KiB are 65 MB; one of 50 is kept, so that little is free at the end of the heap."""
+    words = [sys.executable, "-c", MANY_ARRAYS]
+    finished = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert 50.0 < float(finished.stdout) < 66.0

@@ -20,7 +20,7 @@ from horde_agent.cluster import ShardLost
 from horde_agent.life.life import Life, LifeHooks
 from horde_agent.life.observers import Sampler
 from horde_agent.life.stream import LearnedStream
-from horde_agent.processes import own_version
+from horde_agent.processes import own_version, return_free_memory
 from horde_agent.record import Recorder, RecordLost, snapshots
 from horde_agent.record.kinds import NewerFormat
 from horde_agent.runs.config import Keep, seconds
@@ -246,6 +246,7 @@ class SnapshotWriter(LifeHooks):
             folder.events.append({"step": step, "event": "snapshot", "row": facts["n_rows"]})
             if self._retention is not None:
                 self._retention.apply(step)
+            return_free_memory()
         except (RecordLost, OSError, ShardLost) as error:
             why: str | None
             if isinstance(error, ShardLost):
