@@ -751,13 +751,7 @@ def test_a_signal_ends_the_wait_for_a_row_and_the_stream_continues_later(
     read_end, write_end = os.pipe()
     os.write(write_end, "".join(f"{line}\n" for line in first).encode())
 
-    def end_when_recorded() -> None:
-        recorded = Path("run/log/life.rec")
-        while not recorded.exists() or len(read(recorded)) < 99:
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=end_when_recorded, daemon=True).start()
+    threading.Thread(target=end_at, args=(99,), daemon=True).start()
     with os.fdopen(read_end, "rb") as pipe:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
         assert cli.main(f"{words} --out run".split()) == 143
@@ -791,8 +785,7 @@ def test_after_a_kill_a_stream_continues_behind_a_gap(folder: Folder) -> None:
     with open("pipe", "w") as pipe:
         pipe.write("\n".join(first) + "\n")
         pipe.flush()
-        while not rows_of(Path("run")) or len(read(Path("run/log/life.rec"))) < 99:
-            time.sleep(0.02)
+        wait_for_rows(99)
         process.kill()
         process.join()
 
@@ -970,12 +963,21 @@ FOLLOW = (
 )
 
 
-def end_at(n_rows: int, run: str = "run") -> None:
-    """Send SIGTERM to this process when a run has recorded a number of rows."""
+def wait_for_rows(n_rows: int, run: str = "run") -> None:
+    """Return when a run has recorded a number of rows; its file is there a moment before its header."""
     recorded = Path(run) / "log" / "life.rec"
-    while not recorded.exists() or len(read(recorded)) < n_rows:
+    while not recorded.exists() or not recorded.read_bytes().count(b"\n"):
         time.sleep(0.02)
-    os.kill(os.getpid(), signal.SIGTERM)
+    while len(read(recorded)) < n_rows:
+        time.sleep(0.02)
+
+
+def end_at(n_rows: int, run: str = "run") -> None:
+    """Send SIGTERM to this process when a run has recorded a number of rows, or if it cannot be read."""
+    try:
+        wait_for_rows(n_rows, run)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def follow(
@@ -984,8 +986,11 @@ def follow(
     """Run a command that follows a file, while a thread writes it, until it has recorded a number of rows."""
 
     def write_and_end() -> None:
-        write()
-        end_at(n_rows, run)
+        try:
+            write()
+            wait_for_rows(n_rows, run)
+        finally:  # after a fault, too: the command would follow the file for ever
+            os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=write_and_end, daemon=True)
     thread.start()
@@ -1134,12 +1139,9 @@ def test_a_file_that_is_cut_is_read_from_its_beginning(folder: Folder) -> None:
     append("\n".join([header, *lines[:20]]) + "\n")
 
     def write() -> None:
-        recorded = Path("run/log/life.rec")
-        while not recorded.exists() or len(read(recorded)) < 19:
-            time.sleep(0.02)
+        wait_for_rows(19)
         Path("log.csv").write_text("\n".join([header, *lines[25:30]]) + "\n")
-        while len(read(recorded)) < 24:
-            time.sleep(0.02)
+        wait_for_rows(24)
         append("\n".join(lines[30:]) + "\n")
 
     follow(folder, f"{FOLLOW} --out run", 34, write)
@@ -1388,9 +1390,7 @@ def test_further_rows_are_scored_by_the_weights_before_them_too(folder: Folder) 
     append("\n".join([header, *lines[:200]]) + "\n")
 
     def write() -> None:
-        recorded = Path("followed/log/life.rec")
-        while not recorded.exists() or len(read(recorded)) < 199:
-            time.sleep(0.02)
+        wait_for_rows(199, "followed")
         append("\n".join(lines[200:]) + "\n")
 
     follow(folder, f"{FOLLOW} --compare-frozen --out followed", 599, write, run="followed")
