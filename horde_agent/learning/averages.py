@@ -16,7 +16,8 @@ It is sampled every 128 steps, n being an eighth of the samples so far, at most 
 
 The first average is of step H/10, at most 1,024; until then a demon predicts from its weights, as one
 that was added does until the next average. Between two averages are 1/16 of the steps so far, at least
-64 and at most H/10.
+64 and at most H/10. Of a policy with more than a thousand demons a few hundred move at a time, within the
+63 steps from an average's (`SpanEngine.move_averages`): then theta is that of a step of these.
 
 Source: Polyak & Juditsky (1992), Acceleration of stochastic approximation by averaging; Shamir & Zhang
 (2013), Stochastic gradient descent for non-smooth optimization, section 4: theta_bar_t = (1 - (eta +

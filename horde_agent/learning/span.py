@@ -126,6 +126,7 @@ class SpanEngine:
         self._m_scale = 1.0
         self._m_decay = 1.0 - 1.0 / config.mspbe_tau
         self.flags = self.n_waiting = 0
+        self._averages_wait = False
         self._signals: Signals | None = None
         self._packed_arrays: Any = None  # the arrays `_packed_of` as kernels receive them
         self._packed_of: SpanArrays | None = None
@@ -235,6 +236,8 @@ class SpanEngine:
         findings = self._step(*arguments)
         if n_steps:
             self._finish_steps(findings)
+        if self._averages_wait:
+            self._move_due_averages()
         return self.latest
 
     def set_scales(self, rarity: Rarity) -> None:
@@ -299,14 +302,14 @@ class SpanEngine:
 
     def _sum_traces(self) -> None:
         """Sum e.w, and the products of e with S, from the steps that the traces consist of; no update is pending."""
-        self._each_group(transition.sum_trace_task)
+        self._each_group(transition.sum_trace_task, np.arange(self.arrays.flushed_at.size))
 
-    def _each_group(self, task: Any) -> None:
-        """Call a task that reads the history of a flush group, for each."""
+    def _each_group(self, task: Any, groups: Integers) -> None:
+        """Call a task that reads the history of a flush group, for each of these."""
         packed = self._packed()
         entry = self._entry_of(task, packed.native)
         each_group = one_at_a_time(transition.each_group, self.memory.span.n_threads)
-        each_group(packed.general, entry)
+        each_group(packed.general, entry, groups)
 
     # ---- reading: nothing here changes what is learned ------------------------------------------
 
@@ -342,12 +345,36 @@ class SpanEngine:
     # ---- averaged weights -----------------------------------------------------------------------
 
     def move_averages(self, rates: Floats) -> None:
-        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
+        """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,).
+
+        Flush groups that take turns (`average_turns`) move in the steps that follow, but for those with a first
+        average, from which their demons predict at once.
+        """
         self.catch_up()
         if self._now < 0:
             return
+        self._finish_averages()
         self.arrays.rates[self.layout.lane] = rates
-        self._each_group(transition.average_task)
+        wait = self.arrays.average_wait
+        wait[:] = self.memory.allocation.average_turns
+        wait[self.layout.group_of(np.flatnonzero(rates >= 1.0))] = 1
+        self._move_due_averages()
+
+    def _move_due_averages(self) -> None:
+        """Move the averages of the groups whose turn is in this step."""
+        wait = self.arrays.average_wait
+        due = np.flatnonzero(wait == 1)
+        np.maximum(wait - 1, 0, out=wait)
+        self._averages_wait = bool(wait.any())
+        if due.size:
+            self._each_group(transition.average_task, due)
+
+    def _finish_averages(self) -> None:
+        """Move the averages that wait for their turn now."""
+        if self._averages_wait:
+            wait = self.arrays.average_wait
+            np.minimum(wait, 1, out=wait)
+            self._move_due_averages()
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""
@@ -460,6 +487,7 @@ class SpanEngine:
 
         `e` is gamma_t lambda_t e_{t-1} of the current step.
         """
+        self._finish_averages()
         self._flush()
         theta, w = self.rows("theta", "w")
         span = self.arrays
@@ -552,6 +580,7 @@ class SpanEngine:
             check_weights(theta, (self.n_demons, self.n_features), self.dtype)
             self.catch_up()
             self.memory.number_features(np.flatnonzero((theta != 0).any(axis=0)))
+        self._finish_averages()
         self._flush()
         features = self.memory.features
         for b in range(self.layout.n_blocks):
@@ -589,6 +618,7 @@ class SpanEngine:
         self.latest = self.memory.span.predictions
         self.latest_averaged = self.memory.span.averaged
         put_back(self, state, *_OWN_STATE)
+        self._averages_wait = bool(self.arrays.average_wait.any())
         self._signals = None
 
     def rearrange(self, mapping: DemonMapping) -> None:
@@ -597,6 +627,7 @@ class SpanEngine:
         Pending updates are flushed, so that remaining demons change only by rounding. New demons
         start at the current state with zero weights and traces.
         """
+        self._finish_averages()
         self._flush()
         latest = self.latest
         latest_averaged = self.latest_averaged

@@ -29,6 +29,7 @@ from horde_agent.kernels.span.arrays import (
     NOW,
     SpanArrays,
 )
+from horde_agent.learning.averages import BATCH
 from horde_agent.learning.engine import (
     DROP_BELOW,
     LARGEST_STEP,
@@ -110,7 +111,9 @@ ARRAYS: dict[str, Field] = {
         ("prediction", "td_error", "mspbe", "largest_gain", "alpha", "alpha_w"),
         Field(LANE, diverged=0.0),
     ),
-    **dict.fromkeys(("error_sum", "error_square"), Field(LANE, diverged=0.0, is_optional=True)),
+    **dict.fromkeys(
+        ("error_sum", "error_square", "rates"), Field(LANE, diverged=0.0, is_optional=True)
+    ),
     **dict.fromkeys(
         ("e_phi", "e_w", "e_e", "e_sum", "gamma_t", "lam_t"),
         Field(LANE, diverged=0.0, of_stream=True),
@@ -124,6 +127,7 @@ ARRAYS: dict[str, Field] = {
     ),
     **dict.fromkeys(("flushed_at", "tail_from"), Field(GROUP, of_stream=True)),
     **dict.fromkeys(("n_pending", "limit", "kind"), Field(GROUP)),
+    "average_wait": Field(GROUP, is_optional=True),
     "w_at": Field(BLOCK),
     **dict.fromkeys(
         ("signal_rho", "signal_c", "signal_gamma", "signal_lam", "signal_z"), Field(SIGNAL)
@@ -137,7 +141,7 @@ ARRAYS: dict[str, Field] = {
     **dict.fromkeys(("class_bits", "class_scale", "scale"), Field(SHARED)),
     **dict.fromkeys(("bits", "active", "changed", "n_changed"), Field(SHARED, of_stream=True)),
     **dict.fromkeys(
-        ("overlap", "norm", "table", "precomputed", "n_runs", "rates", "tail_needed"),
+        ("overlap", "norm", "table", "precomputed", "n_runs", "tail_needed"),
         Field(SCRATCH, is_saved=False),
     ),
     **dict.fromkeys(("run_row", "run_first", "run_last"), Field(SCRATCH, is_saved=False)),
@@ -339,6 +343,11 @@ class Layout:
         """Return the block of a lane."""
         return int(np.searchsorted(self.start, lane, side="right")) - 1
 
+    def group_of(self, demons: Integers) -> Integers:
+        """Return the flush group of each of these demons, (n,)."""
+        of_block = np.searchsorted(self.start, self.lane[demons], side="right") - 1
+        return np.asarray(self.flush_group[of_block])
+
 
 def _split_evenly(members: Integers, widest: int) -> list[Integers]:
     if members.size:
@@ -510,19 +519,13 @@ class Allocation:
     def _history(self) -> dict[str, Any]:
         """Return each demon's history, and the schedules of the flush groups."""
         layout = self.layout
-        share = self._share
         places = self._places * self.layout.n_lanes
         n_groups = layout.only_policy.size
         ring = _power_of_two(self._tail + self._places) * layout.n_lanes
-        groups = np.arange(n_groups)
-        n_groups_of_all = n_groups
-        if share:
-            groups = share.groups
-            n_groups_of_all = share.n_groups
         limits = np.full(n_groups, self.period)
         later_limits = limits
         if self._batch == 1:  # groups take turns
-            limits = 1 + groups * self.period // n_groups_of_all
+            limits = self._evenly(self.period)
             later_limits = np.ceil(layout.phase * self.period)
         stored = self._rule.SPAN
         has_factor = "source" in stored or "w_factor" in stored
@@ -542,8 +545,31 @@ class Allocation:
             },
             "limit": limits.astype(np.int64),
             "limit_of_turn": later_limits.astype(np.int64),
+            "average_wait": np.zeros(n_groups, dtype=np.int64),
             "w_at": np.zeros(layout.n_blocks, dtype=np.int64),
         }
+
+    def _evenly(self, n_steps: int) -> Integers:
+        """Return a step from 1 to `n_steps` of each flush group, (n_groups,), evenly over those of the whole Horde."""
+        n_groups = self.layout.only_policy.size
+        groups = np.arange(n_groups)
+        if self._share:
+            groups = self._share.groups
+            n_groups = self._share.n_groups
+        return np.asarray(1 + groups * n_steps // n_groups)
+
+    @property
+    def average_turns(self) -> Integers:
+        """Step after an average in which each flush group moves its own, (n_groups,), the first one being 1.
+
+        Groups that are flushed by turns take turns here too, so that no step moves the averages of all. They have
+        moved before the next average is due; of queued steps all move at once.
+        """
+        layout = self.layout
+        is_alone = (np.bincount(layout.turn)[layout.turn] == 1) & (layout.phase >= 1.0)
+        if self._batch > 1:
+            return np.ones_like(layout.turn)
+        return np.where(is_alone, 1, self._evenly(BATCH - 1))
 
     def _signals(self) -> dict[str, Any]:
         """Return arrays for the signals of queued steps; their last column, for empty lanes, stays 0."""
@@ -619,7 +645,6 @@ class Allocation:
             "run_time": np.zeros((2, n_times + 2), dtype=np.int64),
             "run_place": np.zeros(n_times + 2, dtype=np.int32),
             "n_runs": np.zeros(2, dtype=np.int64),
-            "rates": self.zeros(self.layout.n_lanes),
             "table": self.zeros(n_threads, (n_times + 2) * n_kinds * _VECTOR),
             "precomputed": self.zeros(n_threads, 2, (batch + 1) * _VECTOR),
             "tail_needed": np.zeros(n_threads, dtype=np.int64),

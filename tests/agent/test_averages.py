@@ -436,3 +436,128 @@ def test_averages_of_several_rules_have_the_rates_of_their_own_demons() -> None:
     for i, horde in enumerate(alone):
         averaged = together.averaged_weights(np.array([i, i + 2]))
         np.testing.assert_array_equal(averaged, horde.averaged_weights())
+
+
+# ---- averages by turns -----------------------------------------------------------------------------------------------
+
+MANY = 1_200
+LONG_HORIZON = 1_280.0
+"""Averages are of steps 128, 192, 256, ..."""
+
+
+def many(**settings: Any) -> Horde:
+    """Return a Horde with more demons of one policy than move their averages at once."""
+    questions_of_all = [ask(f"of all {i}", cumulant=Channel(i % 3)) for i in range(MANY)]
+    return make(questions_of_all, average=LONG_HORIZON, step_size=0.1, **settings)
+
+
+class AveragesOfEachStep:
+    """Follows a Horde's averages: each demon's moves, by the equation with theta of that step.
+
+    Args:
+        life: Its life, with this Horde alone.
+        rate: Of these moves.
+    """
+
+    def __init__(self, life: RandomLife, rate: float) -> None:
+        self._life = life
+        self._rate = rate
+        self.n_moves = np.zeros(MANY, dtype=int)
+        self.most_at_once = 0
+
+    def run(self, n_steps: int) -> None:
+        (horde,) = self._life.hordes
+        for _ in range(n_steps):
+            former = horde.averaged_weights()[:MANY]
+            self._life.run(1)
+            self.check(former, horde)
+
+    def check(self, former: np.ndarray, horde: Horde) -> None:
+        """Compare what moved since `former`."""
+        latest = horde.averaged_weights()[:MANY]
+        moved = (latest != former).any(axis=1)
+        theta = horde.weights()[0][:MANY]
+        expected = former + self._rate * (theta - former)
+        np.testing.assert_allclose(latest[moved], expected[moved], rtol=0, atol=1e-12)
+        self.n_moves += moved
+        self.most_at_once = max(self.most_at_once, int(moved.sum()))
+
+
+def long_rate(before: int, now: int) -> float:
+    of_horizon = 1.0 - np.exp(-(now - before) / LONG_HORIZON)
+    return max(1.0 - (before / now) ** 5, float(of_horizon))
+
+
+def test_many_demons_move_their_averages_by_turns_once_each_before_the_next() -> None:
+    """The first averages are of one step, as predictions are read from them at once."""
+    horde = many()
+    life = RandomLife(horde)
+    life.run(128)
+    np.testing.assert_array_equal(horde.averaged_weights(), horde.weights()[0])
+    life.run(63)
+    for before, now in ((128, 192), (192, 256)):
+        averages = AveragesOfEachStep(life, long_rate(before, now))
+        averages.run(64)
+        assert (averages.n_moves == 1).all()
+        assert 0 < averages.most_at_once <= 512
+        predictions = horde.predictions
+        np.testing.assert_allclose(horde.predict(life.state[1]), predictions, rtol=0, atol=1e-12)
+
+
+def test_few_demons_and_deferred_steps_move_all_averages_at_once() -> None:
+    few = make(questions(), average=LONG_HORIZON, step_size=0.1)
+    deferred = many(mode="deferred")
+    for horde in (few, deferred):
+        life = RandomLife(horde)
+        life.run(191)
+        former = horde.averaged_weights()
+        life.run(1)
+        latest = horde.averaged_weights()
+        assert (latest != former).any(axis=1).all()
+        theta = horde.weights()[0]
+        expected = former + long_rate(128, 192) * (theta - former)
+        np.testing.assert_allclose(latest, expected, rtol=0, atol=1e-12)
+
+
+def test_demons_that_are_added_between_two_turns_find_all_averages_moved() -> None:
+    horde = many()
+    life = RandomLife(horde)
+    life.run(191)
+    averages = AveragesOfEachStep(life, long_rate(128, 192))
+    averages.run(2)
+    assert 0 < averages.n_moves.sum() < MANY
+    former = horde.averaged_weights()
+    horde.add([ask("late")])
+    averages.check(former, horde)
+    averages.run(62)
+    assert (averages.n_moves == 1).all()
+
+
+def test_a_horde_that_is_restored_between_two_turns_goes_on_to_the_bit() -> None:
+    whole = many()
+    life = RandomLife(whole)
+    life.run(193)
+    restored = many()
+    restored.restore(whole.state())
+    life.hordes = (whole, restored)
+    life.run(80)
+    np.testing.assert_array_equal(whole.averaged_weights(), restored.averaged_weights())
+    np.testing.assert_array_equal(whole.predictions, restored.predictions)
+
+
+def test_a_state_without_turns_of_an_earlier_version_is_restored() -> None:
+    """There all averages had moved."""
+    whole = many()
+    life = RandomLife(whole)
+    life.run(255)
+    state = {
+        name: array
+        for name, array in whole.state().items()
+        if not name.endswith(("/rates", "/average_wait"))
+    }
+    assert len(state) == len(whole.state()) - 2
+    restored = many()
+    restored.restore(state)
+    life.hordes = (whole, restored)
+    life.run(70)
+    np.testing.assert_array_equal(whole.averaged_weights(), restored.averaged_weights())

@@ -280,6 +280,7 @@ def assert_same(one: Horde, many: ShardedHorde, life: Life) -> None:
     [
         (constant_questions, LearnerConfig.paper(trace_rule="plain"), 3),
         (both, LearnerConfig.paper(w_rule="importance-weighted", vector_mspbe=False), 2),
+        (both, LearnerConfig.paper(average=700.0), 2),  # averages by turns from step 128 on
         (mixed, F64, 3),
         (mixed, replace(F64, offset="mean", average=20.0), 3),
         (mixed, replace(F64, offset="reading", rarity=True), 2),

@@ -95,6 +95,7 @@ class SpanArrays(NamedTuple):
     n_pending: Integers  # (G,): steps since flushed_at that were not idle
     limit: Integers  # (G,): largest n_pending
     limit_of_turn: Integers  # (G,): the first limit after all groups were flushed at once
+    average_wait: Integers  # (G,): steps until its averages move by their `rates`, this one included; 0: they have
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t
@@ -129,6 +130,7 @@ class SpanArrays(NamedTuple):
     w_left: Reals  # product of the factors of w over pending steps
     interest: Reals  # i(s_t)
     skips: Reals  # 1 in a step in which the demon's policy has no ratio, otherwise 0
+    rates: Reals  # by which `average_task` moves the averages
     w_at: Integers  # (B,): time of base_w's feature vector
 
     # Signals of queued steps: those of the step to time t at place t mod the batch.
@@ -170,8 +172,6 @@ class SpanArrays(NamedTuple):
     run_time: Integers  # (2, T + 2): times that have a coefficient; the index is the place
     run_place: Places  # (T + 2,): place of each time, from the first flushed time on
     n_runs: Integers  # (2,): rows listed
-
-    rates: Reals  # (L,): by which `average_task` moves the averages
 
     # Scratch of each thread, (threads, ...).
     tail_needed: Integers  # (threads,): steps that affect a trace of the group being flushed
