@@ -540,13 +540,14 @@ def test_rows_that_a_full_disk_lost_are_simulated_again_by_a_resume(
     Path("own.toml").write_text(QUESTIONS)
     life = "learn --physics planar --questions own.toml --excursion-probability 0.05 --horizon 12"
     words = f"{life} --steps 300 --snapshot-every never --out".split()
+    assert cli.main([*words, "b"]) == 0  # first: a kernel that is compiled is a larger file
+    capsys.readouterr()
     with files_of_at_most(60_003):
         assert cli.main([*words, "a"]) == 1
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert "`horde resume a` takes the steps again whose rows are missing" in last_line
     assert read(Path("a/log/life.rec")).rows["step"][-1] < summary_of("a")["steps"] == 300
     assert cli.main(["resume", "a"]) == 0
-    assert cli.main([*words, "b"]) == 0
     assert differences(Path("a"), Path("b")) == []
 
 
