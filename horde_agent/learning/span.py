@@ -145,8 +145,7 @@ class SpanEngine:
         """
         memory = self.memory
         span = memory.span
-        # Numbers read per call, approximately
-        n_read = memory.layout.n_lanes * span.n_active * memory.batch
+        n_read = memory.layout.n_lanes * span.n_active  # per step, approximately
         n_threads = 1
         if n_read >= SMALLEST_SHARED_WORK:
             n_threads = threads_here(memory.n_threads)

@@ -102,6 +102,29 @@ def test_a_process_may_begin_with_a_parallel_loop_from_the_cache() -> None:
     assert outputs[0].startswith("2 ")
 
 
+_LOAD_THREADS = """
+import os
+from horde_agent.kernels import _jit
+print(os.environ.get("GOMP_SPINCOUNT"), _jit.THREADING_LAYER)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "spins", "is_left"),
+    [({}, "2000", "None"), ({"GOMP_SPINCOUNT": "77"}, "77", "77")],
+)
+def test_threads_of_openmp_spin_briefly_unless_the_environment_says_how_long(
+    environment: dict[str, str], spins: str, is_left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GNU OpenMP prints what it has read; the environment is as it was afterwards."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    process = run("-c", _LOAD_THREADS, OMP_DISPLAY_ENV="verbose", **environment)
+    if "GOMP" not in process.stderr:
+        pytest.skip("GNU OpenMP is not here")
+    assert process.stdout.split() == [is_left, "omp"]
+    assert f"GOMP_SPINCOUNT = '{spins}'" in process.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_process_continues_with_one_thread() -> None:
     """OpenMP terminates a fork that uses its parent's threads, and a Pool then starts another one, without end."""
