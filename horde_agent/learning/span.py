@@ -304,7 +304,7 @@ class SpanEngine:
         self._each_group(transition.sum_trace_task, np.arange(self.arrays.flushed_at.size))
 
     def _each_group(self, task: Any, groups: Integers) -> None:
-        """Call a task that reads the history of a flush group, for each of these."""
+        """Call a task that reads the history of a flush group, for each of these, (n,)."""
         packed = self._packed()
         entry = self._entry_of(task, packed.native)
         each_group = one_at_a_time(transition.each_group, self.memory.span.n_threads)

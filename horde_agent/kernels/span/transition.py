@@ -439,7 +439,7 @@ def begin(span: SpanArrays, entry: Any, tiles: Integers) -> None:
 
 @kernel
 def each_group(span: SpanArrays, entry: Any, groups: Integers) -> None:
-    """List the history of each of these flush groups, and call a task with it: `sum_trace_task` or `average_task`."""
+    """List the history of each of these flush groups, (n,), and call `sum_trace_task` or `average_task` with it."""
     for g in groups:
         list_history(span, g, span.clock[NOW])
         on_threads(entry, span, span.n_threads, g)
