@@ -19,9 +19,7 @@ from horde_agent.learning.stored import NEWCOMER
 from horde_agent.saving import State
 from horde_agent.types import Floats, Integers, Reals, Tiles
 
-SMALLEST_SHARED_WORK = (
-    100_000  # weights per step below which one thread is used: sharing them takes longer
-)
+SMALLEST_SHARED_WORK = 100_000  # weights per step below which one thread is faster
 # Trace entries below this are dropped; an active feature enters with 1. 1e-8 is a tenth of
 # float32's rounding, 1e-16 is float64's rounding.
 DROP_BELOW = {"float32": 1e-8, "float64": 1e-16}

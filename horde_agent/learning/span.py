@@ -293,6 +293,7 @@ class SpanEngine:
         """
         if stream == self.stream:
             return
+        self._finish_averages()
         self._flush()
         self.memory.select_stream(stream)
         if self._now >= 0 and (self.arrays.has_w or self.arrays.has_scales):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -519,7 +520,12 @@ def test_few_demons_and_deferred_steps_move_all_averages_at_once() -> None:
         np.testing.assert_allclose(latest, expected, rtol=0, atol=1e-12)
 
 
-def test_demons_that_are_added_between_two_turns_find_all_averages_moved() -> None:
+@pytest.mark.parametrize(
+    "event", [lambda horde: horde.add([ask("late")]), lambda horde: horde.select_stream(1)]
+)
+def test_new_demons_and_another_stream_find_all_averages_moved(
+    event: Callable[[Horde], object],
+) -> None:
     horde = many()
     life = RandomLife(horde)
     life.run(191)
@@ -527,8 +533,9 @@ def test_demons_that_are_added_between_two_turns_find_all_averages_moved() -> No
     averages.run(2)
     assert 0 < averages.n_moves.sum() < MANY
     former = horde.averaged_weights()
-    horde.add([ask("late")])
+    event(horde)
     averages.check(former, horde)
+    horde.begin(*life.state)
     averages.run(62)
     assert (averages.n_moves == 1).all()
 
