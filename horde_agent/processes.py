@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import cache
 
 COMMAND = "horde"
@@ -71,13 +72,9 @@ def map_large_arrays(n_demons: int) -> None:
     from the heap. Others stay behind them, so the heap of a long run grows although nothing is kept. Elsewhere than
     with glibc nothing changes.
     """
-    import ctypes  # in a run, not in each import of the package
-
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # macOS and musl; Windows has no library None
-        return
-    set_option(_MAP_THRESHOLD, max(_LARGE_BYTES, 4 * 8 * n_demons))
+    set_option = _of_glibc("mallopt")
+    if set_option is not None:
+        set_option(_MAP_THRESHOLD, max(_LARGE_BYTES, 4 * 8 * n_demons))
 
 
 def return_free_memory() -> None:
@@ -85,13 +82,20 @@ def return_free_memory() -> None:
 
     glibc returns only those at the heap's end. Elsewhere nothing changes.
     """
-    import ctypes
+    trim = _of_glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of the C library, or None if it has none of this name."""
+    import ctypes  # in a run, not in each import of the package
 
     try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # as above
-        return
-    trim(0)
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):  # macOS and musl; Windows has no library None
+        return None
+    return function
 
 
 def handle_ctrl_c_of_imports() -> None:

@@ -49,7 +49,7 @@ def has_glibc() -> bool:
 def test_an_array_of_a_megabyte_is_mapped_after_a_larger_one_was_freed(
     how: str, n_mapped: str
 ) -> None:
-    """As glibc is, it comes from the heap then, where it leaves a hole; of 80,000 demons a step's are as large."""
+    """By default glibc takes it from the heap, which then gets a hole; a step of 80,000 demons has such arrays."""
     words = [sys.executable, "-c", ONE_ARRAY, how]
     finished = subprocess.run(words, capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == n_mapped

@@ -375,10 +375,10 @@ class Constant(int):
 
 @contextmanager
 def _waiting_briefly() -> Iterator[None]:
-    """Let threads of GNU OpenMP, if it is loaded here, spin for 50 us after a parallel loop, and sleep then.
+    """Set that threads of GNU OpenMP, if it is loaded here, spin for 50 us after a parallel loop, and sleep then.
 
-    By default they spin for some 8 ms in case that another loop follows, which takes half a core beside a Horde that
-    learns from batches or in real time. What the environment says is respected, and other libraries see no change.
+    By default they spin for some 8 ms in case that another loop follows: half a core is lost while a Horde learns
+    from batches or in real time. Settings of the environment are respected, and other libraries see no change.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}.isdisjoint(os.environ):
         yield

@@ -361,7 +361,7 @@ class SpanEngine:
         self._move_due_averages()
 
     def _move_due_averages(self) -> None:
-        """Move the averages of the groups whose turn is in this step."""
+        """Move the averages of the groups that have waited for this step."""
         wait = self.arrays.average_wait
         due = np.flatnonzero(wait == 1)
         np.maximum(wait - 1, 0, out=wait)

@@ -22,11 +22,11 @@ the chosen time, so false alarms come at most at that rate, if the r of a signal
 evidence that ended, a group of sensors counts less. What breaks this is a machine that is for minutes in a state that
 it has not been in before: `python -m examples.reproduce surprise` and `python -m tests.bench.weeks` measure how
 far. After a stay at a dock it is in one: charged, cold, at another time of the day. Means and deviations then begin
-anew, and as many blocks as at first are not tested and are no references.
+again, and as many blocks as at first are not tested and are no references.
 
 A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
-After an alarm learning goes on, and so do the tests of the other signals. An alarm of theirs soon after it, within
+After an alarm learning continues, and so do the tests of the other signals. An alarm of theirs soon after it, within
 as many blocks as before the first test, has the same cause as a rule: the first one spreads. Predictions fit again
 when the values of the alarm's signals are as they were before it.
 """

@@ -116,7 +116,7 @@ print(os.environ.get("GOMP_SPINCOUNT"), _jit.THREADING_LAYER)
 def test_threads_of_openmp_spin_briefly_unless_the_environment_says_how_long(
     environment: dict[str, str], spins: str, is_left: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GNU OpenMP prints what it has read; the environment is as it was afterwards."""
+    """GNU OpenMP prints the values that it has read; the environment is as before afterwards."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     process = run("-c", _LOAD_THREADS, OMP_DISPLAY_ENV="verbose", **environment)
     if "GOMP" not in process.stderr:

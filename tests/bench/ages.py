@@ -34,7 +34,7 @@ FIRST_BLOCKS = 3
 
 
 class Turns:
-    """Whose turn it is, of two lives in threads of their own."""
+    """Lets two lives, in threads of their own, take steps by turns."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
