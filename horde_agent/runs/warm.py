@@ -20,6 +20,7 @@ from horde_agent import questions
 from horde_agent.gvf import GVF, Channel
 from horde_agent.horde import Horde
 from horde_agent.interface import Interface
+from horde_agent.kernels.decimals import MOST_BYTES, write_numbers
 from horde_agent.learner import Learner
 from horde_agent.learning.compiling import (
     COMPILING,
@@ -160,6 +161,7 @@ def warm(env: gymnasium.Env[Any, Any], algorithm: str = PAPER_CONFIG.algorithm) 
     for horde in hordes:
         warm_up(horde, interface)
     _learn_by_hand()
+    _write_by_hand()
     for robot in ROBOTS:
         _step_robots(robot)
     return time.perf_counter() - began
@@ -176,6 +178,19 @@ def _learn_by_hand() -> None:
         for _ in range(2):
             horde.learn(0, 0.5, reading, tiles)
         horde.predict(tiles, reading)
+
+
+def _write_by_hand() -> None:
+    """Write a prediction, as for another program."""
+    text = np.zeros(1 + MOST_BYTES, dtype=np.uint8)
+    write_numbers(
+        values=np.zeros(1),
+        places=np.zeros(1, dtype=np.int64),
+        labels=np.zeros(1, dtype=np.uint8),
+        label_ends=np.ones(1, dtype=np.int64),
+        text=text,
+        at=0,
+    )
 
 
 def _step_robots(robot: str) -> None:

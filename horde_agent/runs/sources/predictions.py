@@ -16,9 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from horde_agent.kernels.decimals import MOST_BYTES, write_numbers
 from horde_agent.refusals import BadInput
 
 STANDARD_OUTPUT = "-"
+_MOST_HEAD_BYTES = 64  # of a line before its predictions
+_TAIL = b"}}\n"
 _log = logging.getLogger(__name__)
 
 
@@ -53,32 +56,48 @@ class PredictionWriter:
 
     def __init__(self, target: str, names: Sequence[str], pattern: str | None) -> None:
         self._numbers = np.array(chosen(names, pattern), dtype=np.int64)
-        keys = [json.dumps(names[i]) for i in self._numbers.tolist()]
-        self._keys = keys
-        values = ", ".join(f"{key.replace('%', '%%')}: %.9g" for key in keys)
-        self._template = f'{{"time": %s, "predictions": {{{values}}}}}\n'
+        labels = [f", {json.dumps(names[i])}: " for i in self._numbers.tolist()]
+        labels[0] = labels[0].removeprefix(", ")
+        self._labels = np.frombuffer(bytearray("".join(labels).encode()), dtype=np.uint8)
+        self._label_ends = np.cumsum([len(label) for label in labels])
+        n_most = _MOST_HEAD_BYTES + len(self._labels) + len(labels) * MOST_BYTES + len(_TAIL)
+        self._line = bytearray(n_most)
+        self._bytes = np.frombuffer(self._line, dtype=np.uint8)
+        self._fill(0.0, np.zeros(len(names)))  # compiles before the first row
         self._target = target
         self._write, self._close = _opened(target)
         self._is_lost = False
 
     def write(self, time_s: float, predictions: NDArray[np.floating]) -> None:
         """Write a row's time in seconds and the predictions at it, shape (n_questions,); NaN becomes null."""
-        values = predictions[self._numbers].tolist()
-        if all(map(math.isfinite, values)):
-            self._send(self._template % (_json(time_s), *values))
-            return
-        numbers = dict(zip(self._keys, map(_json, values), strict=True))
-        shown = ", ".join(f"{key}: {number}" for key, number in numbers.items())
-        self._send(f'{{"time": {_json(time_s)}, "predictions": {{{shown}}}}}\n')
+        n_bytes = self._fill(time_s, predictions)
+        self._send(memoryview(self._line)[:n_bytes])
+
+    def _fill(self, time_s: float, predictions: NDArray[np.floating]) -> int:
+        """Make the line of a row; return its length in bytes."""
+        line = self._line
+        head = f'{{"time": {_json(time_s)}, "predictions": {{'.encode()
+        line[: len(head)] = head
+        end = write_numbers(
+            values=np.ascontiguousarray(predictions, dtype=np.float64),
+            places=self._numbers,
+            labels=self._labels,
+            label_ends=self._label_ends,
+            text=self._bytes,
+            at=len(head),
+        )
+        n_bytes = int(end) + len(_TAIL)
+        line[end:n_bytes] = _TAIL
+        return n_bytes
 
     def write_fault(self, fault: str) -> None:
         """Write that a row was left out, and why."""
-        self._send(json.dumps({"error": fault}) + "\n")
+        line = json.dumps({"error": fault}) + "\n"
+        self._send(memoryview(line.encode()))
 
-    def _send(self, line: str) -> None:
+    def _send(self, remaining: memoryview) -> None:
         if self._is_lost:
             return
-        remaining = memoryview(line.encode())
         try:
             while remaining:
                 remaining = remaining[self._write(remaining) :]
