@@ -51,6 +51,7 @@ class Channel:
             of all.
         is_sensor: True for a prediction target, False for a command or state that the robot
             reports.
+        role: "speed" of a part that moves the robot, "request" of a motion; "" for all others.
 
     Examples:
         >>> robot = critterbot()
@@ -71,6 +72,7 @@ class Channel:
     angle_rad: float
     aggregate: Literal["newest", "mean2", "any"]
     is_sensor: bool
+    role: Literal["", "speed", "request"] = ""
 
     @property
     def step(self) -> float | None:
@@ -283,6 +285,7 @@ def _channels(group: dict[str, Any]) -> list[Channel]:
             angle_rad=float(np.deg2rad(angles[i])),
             aggregate=group.get("aggregate", "newest"),
             is_sensor=bool(group.get("sensor", True)),
+            role=group.get("role", ""),
         )
         for i, name in enumerate(names)
     ]

@@ -183,6 +183,7 @@ def robot_metadata(spec: RobotSpec, action_type: str, render_modes: list[str]) -
                 "sensor": c.is_sensor,
                 "range": [c.low, c.high],
                 "step": c.step,
+                "role": c.role,
             }
             for c in spec.channels
         ],

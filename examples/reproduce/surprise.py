@@ -39,7 +39,6 @@ RATE = "1/week"
 WEEK_S = 604_800.0
 IN_TIME_S = 60.0  # of learning, in which the affected sensor and all actions are in use
 LATE_S = 120.0
-SLOW_PERIOD_S = 1.0
 
 MOTORS = ("motor_voltage", "motor_velocity", "motor_current", "motor_temperature")
 MOTION = (*MOTORS, "rotational_velocity", "acceleration", "last_request")
@@ -320,10 +319,7 @@ def new_life(
     """Return a life of a robot that is watched, from a state or from its start."""
     env = faulty_robot(robot, faults, seed)
     interface = Interface.of(env).with_chosen_layout()
-    mode = "deferred"
-    if interface.period_s >= SLOW_PERIOD_S:
-        mode = "eager"  # blocks end with a batch of deferred steps: 64 of them would be a minute
-    horde = new_horde(interface, excursions(interface)[:: size.stride], mode=mode)
+    horde = new_horde(interface, excursions(interface)[:: size.stride])
     life = Life(
         env,
         horde,

@@ -101,6 +101,8 @@ class ChannelColumn(NamedTuple):
             stored as float32; unit, range, step and predictions are those of the readings.
         hold_s: For how long the last reading stands for a missing one in the features, in seconds; 1 s
             when None.
+        role: "speed" of a part that moves the machine, "request" of a motion, both at the middle of their range
+            at rest: `--surprise` tests no block in which it stands although it is driven.
         transition: True if a row has the reading of the transition to the next row, as a reward;
             the next row gets it. It has no tiles by default.
         categories: Texts or whole numbers that the column may hold, each of which has a tile; the
@@ -122,6 +124,7 @@ class ChannelColumn(NamedTuple):
     origin: float = NO_SHIFT.origin
     scale: float = NO_SHIFT.scale
     hold_s: float | None = None
+    role: str = ""
     lost: bool = False
 
     @property
@@ -425,6 +428,7 @@ class Columns:
                 sensor=described["is_sensor"],
                 step=described["step"],
                 hold_s=described.get("hold_s"),
+                role=described.get("role", ""),
             )
             shift = shifts.get(channel.name, NO_SHIFT)
             channels.append(channel._replace(origin=shift.origin, scale=shift.scale))
@@ -523,7 +527,7 @@ def bound_of(number: float | None, unbounded: float) -> float:
 
 def channel_facts(channel: ChannelColumn) -> dict[str, Any]:
     """Return the keys of a channel's [[channel]] and their values, without those that say nothing."""
-    facts = {key: value for key, value in channel._asdict().items() if value not in (None, ())}
+    facts = {key: value for key, value in channel._asdict().items() if value not in (None, (), "")}
     if channel.shift == NO_SHIFT:
         del facts["origin"]
         del facts["scale"]

@@ -261,6 +261,7 @@ class Table:
                     "is_sensor": c.sensor,
                     "step": c.step,
                     "hold_s": c.hold_s,
+                    "role": c.role,
                 }
                 for c in channels
             ],

@@ -39,6 +39,10 @@ _NOT_ONE = (
 
 HOLD_S = 1.0
 """`ChannelInfo.hold_s`, unless a channel has another."""
+SPEED = "speed"
+REQUEST = "request"
+ROLES = ("", SPEED, REQUEST)
+"""Values of `ChannelInfo.role`."""
 
 _UNBOUNDED_FROM = 1e30  # larger bounds, such as float32's largest number, mean that there is none
 
@@ -52,6 +56,8 @@ class ChannelInfo(NamedTuple):
         step: Quantisation step of the observation, in its own unit; None if unknown.
         hold_s: For how long the last reading stands for a missing one in the features, in seconds; at
             least one period.
+        role: SPEED of a part that moves the body, REQUEST of a motion, "" for all others. Both are at the middle of
+            their range at rest; from them follows whether the body stands although it is driven (`Standstill`).
     """
 
     name: str
@@ -60,6 +66,7 @@ class ChannelInfo(NamedTuple):
     is_sensor: bool
     step: float | None = None
     hold_s: float = HOLD_S
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,7 @@ class Interface:
         "tile_layout" and "chosen_layout". The defaults are obs_0.., action_0.., 1 s, a layout made
         from the space, and none. A channel's "range", [low, high] in its unit, is stored with a recording and must be
         the same to resume it; its "step" is the quantisation step of the observation, which
-        determines the nearly constant returns; "hold_s" is as in `ChannelInfo`. A wrapper that changes
+        determines the nearly constant returns; "hold_s" and "role" are as in `ChannelInfo`. A wrapper that changes
         the observation may set its own `metadata`. Frames stacked by `FrameStackObservation` are
         supported: channels of the frame before the newest are "light_0@-1" in group "light@-1", and so
         on. They have the same tiles, and no questions. Discrete observations are those of
@@ -427,6 +434,7 @@ def _channels(
             bool(c.get("sensor", True)),
             c.get("step"),
             _hold_s(c),
+            _role(c),
         )
         for c in described
     ]
@@ -444,6 +452,16 @@ def _channels(
         f"metadata describes {len(one)} channels, the observation has {n}; set metadata in the wrapper that "
         f'changes it, with "channels" and a "tile_layout" that fit'
     )
+
+
+def _role(channel: Mapping[str, Any]) -> str:
+    """Return the `role` of a channel's metadata."""
+    role = channel.get("role") or ""
+    if role not in ROLES:
+        raise ValueError(
+            f"role of the channel {channel['name']!r} must be one of {', '.join(map(repr, ROLES))}, not {role!r}"
+        )
+    return str(role)
 
 
 def _hold_s(channel: Mapping[str, Any]) -> float:

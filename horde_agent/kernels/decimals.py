@@ -143,6 +143,7 @@ def write_numbers(
 
     Value i is `values[places[i]]`, "null" if it is not finite. `labels` has all labels, of which label
     i ends before byte `label_ends[i]`. The text has room for them, and for `MOST_BYTES` a value.
+    Shapes: values (n_questions,), places and label_ends (n_shown,), labels and text (n_bytes,) of each.
     """
     first = 0
     for i in range(places.shape[0]):

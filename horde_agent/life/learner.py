@@ -452,6 +452,8 @@ class StreamLearner:
         self._n_untimed += 1
         self._share_time(time.perf_counter() - began)
         self.learning_steps += 1
+        if self.surprise is not None:
+            self.surprise.note_reading(observation)
         self._continue_test(observation, tiles, flags, reward)
 
     def set_action(

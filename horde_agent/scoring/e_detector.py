@@ -9,7 +9,9 @@ exchangeable, p is uniform on (0, 1], whatever the distribution of the values, a
 R minus the number of values is a martingale, and so is its mean over series and tests, whatever their
 dependence. An alarm when that mean reaches a threshold T therefore comes after T values or more on average,
 for any T: no quantile is estimated, and nothing is tuned. There are two tests of a value: it rises, it falls.
-The bets 2^j share the stake evenly: with p^(kappa - 1) instead, a rank of 1/1000 brings a third as much.
+The bets 2^j share the stake evenly: with p^(kappa - 1) instead, a rank of 1/1000 brings a third as much. The largest
+is 64: larger ones find faults a few values earlier, and a short spell of extreme values is an alarm, too.
+An alarm is raised if the mean is at T for `CONFIRMED` values in a row: later than at first, never earlier.
 
 Machines have spells, at a wall or a dock, in which values are not exchangeable. A test is therefore discounted if its
 R, or that of a series of the same group, once reached M and fell again below 1: n values after the first test it
@@ -36,10 +38,11 @@ from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
 WINDOW = 1000  # values that a new one is compared with
-HOLD = 12  # newest values that are not compared with yet
-BURN_IN = 100  # values before the first test
+HOLD = 24  # newest values that are not compared with yet
+BURN_IN = 200  # values before the first test
 STARTS = 300  # values back to which a beginning is looked for
-N_BETS = 9  # that a rank is at most 1, 1/2, 1/4 ... 1/256
+N_BETS = 7  # that a rank is at most 1, 1/2, 1/4 ... 1/64
+CONFIRMED = 4  # values in a row at the threshold, that raise an alarm
 PLAUSIBLE = 20.0  # ratio of evidence within which a beginning is as plausible as the best one
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
 _LARGEST = 1e200  # of R: products of it stay finite
@@ -55,6 +58,7 @@ _SAVED = (
     "_references",
     "_n_references",
     "_log_e",
+    "_n_at_threshold",
     "_labels",
 )
 
@@ -82,7 +86,7 @@ def e_value(p: Floats) -> Floats:
 
     Examples:
         >>> e_value(np.array([0.0009, 0.3, 1.0])).round(2)
-        array([56.78,  0.33,  0.11])
+        array([18.14,  0.43,  0.14])
     """
     pays = np.asarray(p)[..., np.newaxis] * _BETS <= 1.0
     return np.asarray(pays @ _BETS / N_BETS)
@@ -118,6 +122,7 @@ class EDetector:
         self.n_tested = 0
         self._peak: Floats = np.zeros((N_TESTS, n_series))  # of the evidence since it was below 1
         self._record: Floats = np.zeros((N_TESTS, n_groups))  # the largest peak before
+        self._n_at_threshold = 0  # newest values in a row
         self._seed = seed
         self._held: Floats = np.zeros((HOLD, N_VALUES, n_series))
         self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
@@ -159,7 +164,10 @@ class EDetector:
             self._note_peaks(self.evidence < 1.0)
         self._store(values)
         self.n += 1
-        return self.total >= self.threshold
+        self._n_at_threshold += 1
+        if self.total < self.threshold:
+            self._n_at_threshold = 0
+        return self._n_at_threshold >= CONFIRMED
 
     def _note_peaks(self, has_ended: Bools) -> None:
         """Follow the peaks of the evidence; those of spells that have ended, (N_TESTS, n_series), are recorded."""
@@ -222,6 +230,7 @@ class EDetector:
         """Set the evidence to 0, as after an alarm: later beginnings are looked for from here on. References stay."""
         self._note_peaks(np.ones_like(self.evidence, dtype=np.bool_))
         self.evidence[:] = 0.0
+        self._n_at_threshold = 0
         self._log_e[:] = -np.inf  # no beginning is before it
 
     def state(self) -> State:

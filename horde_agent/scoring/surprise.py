@@ -24,6 +24,9 @@ it has not been in before: `python -m examples.reproduce surprise` and `python -
 far. After a stay at a dock it is in one: charged, cold, at another time of the day. Means and deviations then begin
 again, and as many blocks as at first are not tested and are no references.
 
+A robot that is wedged in a corner stands for minutes although it is driven, which says nothing of its sensors. Blocks
+with many such steps are no news: they are neither tested nor references. If they last, that is said.
+
 A change that comes as slowly as learning adapts to it, or that a question's own reading predicts away, is not found.
 
 After an alarm learning continues, and so do the tests of the other signals. An alarm of theirs soon after it, within
@@ -37,6 +40,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Prediction, TDError
 from horde_agent.interface import Interface
@@ -55,16 +59,17 @@ from horde_agent.scoring.e_detector import (
     EDetector,
 )
 from horde_agent.scoring.rates import seconds_between
+from horde_agent.scoring.standstill import Standstill
 from horde_agent.types import Bools, Floats, Integers
 
-BLOCK_S = 6.4  # of learning: 64 steps, a batch of deferred ones, at 10 Hz
+BLOCK_S = 3.2  # of learning: 32 steps at 10 Hz
 FEWEST_STEPS = 8  # of a block
 ALL = "the mean of all signals"
 
 _FEWEST_UPDATES = 3  # of a question in a block
-_SPREAD_BLOCKS = 300  # that the mean and deviation of a question reach back
+_SPREAD_BLOCKS = 600  # that the mean and deviation of a question reach back
 _SETTLED = 10  # blocks of a question before it counts
-_TREND_BLOCKS = 100  # that the mean of a signal's values reaches back, behind HOLD blocks
+_TREND_BLOCKS = 300  # that the mean of a signal's values reaches back, behind HOLD blocks
 _PHI_BLOCKS = 500  # that the estimate of phi reaches back
 _PHI_AFTER = 30  # blocks before it is used
 _LARGEST_PHI = 0.9
@@ -73,12 +78,12 @@ _LEAST_SPREAD = 0.2  # deviation of a spread, which is a logarithm: 20 %
 _GRAIN = 0.25  # of a signal's values
 _LEAST_ENDING = 1e-3  # 1 - gamma, where a question counts most
 _LARGEST_SPREAD = 4.0  # z of a spread, beyond which it is cut off
-_OUTSIDE = 2.0  # deviations from the mean before the alarm, within which a signal fits again
-_MOST_OUTSIDE = 3  # of the last HOLD blocks, while it fits
+_FITS = 0.5  # deviations from the mean before the alarm, within which the mean of HOLD values fits again
 _NAMED = 1e-3  # share of the largest evidence with which a signal is named
 _LEAST_NAMED = 20.0
 _MOST_NAMED = 5
 _MOST_QUESTIONS = 3
+_LONG_STANDING = 20  # blocks in a row after which it is said
 _MOST_POINTS = 1024  # of the curve
 _TINY = 1e-12
 
@@ -99,14 +104,16 @@ def can_be_surprised(question: GVF) -> bool:
 
 
 class SurpriseEvent(NamedTuple):
-    """An alarm, an alarm that spreads, or the end of one.
+    """An alarm, an alarm that spreads, the end of one, or that a body stands for long.
 
     Attributes:
-        name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again.
+        name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again;
+            "stands" if the body stands although it is driven.
         step: At which it was found.
-        began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm.
+        began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm; of "stands" since
+            which the body stands.
         began_first, began_last: The first and the last plausible one.
-        signals: The signals, the most surprising one first.
+        signals: The signals, the most surprising one first; of "stands" the speeds.
         changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.
         policies: Policies under which the first signal surprises most.
         questions: The questions that surprise most, of the first signals.
@@ -133,6 +140,11 @@ class SurpriseEvent(NamedTuple):
             return (
                 f"step {self.step:,}: predictions of {', '.join(self.signals)} fit again, which they did not since "
                 f"step {self.began:,}"
+            )
+        if self.name == "stands":
+            return (
+                f"step {self.step:,}: the robot stands although it is driven, since step {self.began:,}; until it "
+                "moves no prediction is tested"
             )
         changes = [
             f"{signal} {change}" for signal, change in zip(self.signals, self.changes, strict=True)
@@ -264,6 +276,11 @@ class Residuals:
         self.n_present += 1
         return np.asarray(residuals)
 
+    @property
+    def newest_mean(self) -> Floats:
+        """Mean of the newest HOLD values, shape (N_VALUES, n_series)."""
+        return np.asarray(self._held.mean(axis=0))
+
     def begin_present(self) -> None:
         """Begin another present: the mean is that of later values alone."""
         self.n_present = 0
@@ -311,7 +328,6 @@ class Surprise:
         "_z",
         "_mean_before",
         "_deviation_before",
-        "_is_outside",
         "_is_about_all",
         "_began",
         "_n_since_alarm",
@@ -358,6 +374,7 @@ class Surprise:
         self._previous_totals: Floats = np.zeros((2, 2, n_demons))
         self._block_began = -1
         self._due_at = -1
+        self._standstill = Standstill(self._interface)
         step = quantisation_steps_of(questions, self._interface)
         self._least_square: Floats = step**2
         gammas = np.nan_to_num([about.gamma for about in columns])
@@ -376,7 +393,6 @@ class Surprise:
         self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)
         self._mean_before: Floats = np.zeros((N_VALUES, n_signals))
         self._deviation_before: Floats = np.zeros((N_VALUES, n_signals))
-        self._is_outside: Bools = np.zeros((HOLD, n_signals), dtype=np.bool_)
         self._is_about_all = False  # whether an alarm was about all signals together
         self._began = -1
         self._n_since_alarm = _SOON
@@ -423,8 +439,17 @@ class Surprise:
         Evidence and references stay. The block under way is dropped.
         """
         self._due_at = -1
+        self._standstill.forget()
         self._spread.begin_present()
         self._residuals.begin_present()
+
+    def note_reading(self, observation: NDArray[Any]) -> None:
+        """Note whether the body stands although it is driven, after a step that was learned from.
+
+        Args:
+            observation: After the step, shape (n_channels,).
+        """
+        self._standstill.note(observation)
 
     def update(self, step: int, learning_steps: int) -> None:
         """Take in what was learned up to a step; a block ends when it is long enough and no step is queued.
@@ -446,6 +471,11 @@ class Surprise:
 
     def _end_block(self, step: int, sums: Floats, ratios: Floats) -> None:
         """Test a block from the sums of its TD errors and of its ratios, both of shape (2, n_demons)."""
+        standstill = self._standstill
+        if standstill.end_block(self._block_began):
+            if standstill.n_blocks == _LONG_STANDING:
+                self._report_standstill(step)
+            return
         values = self._values(block_samples(sums, ratios, self._least_square))
         self.values = values
         detector = self.detector
@@ -460,9 +490,26 @@ class Surprise:
         is_alarm = detector.update(grains, self._block_began)
         self._add_point(step)
         if self.is_surprised:
-            self._look_whether_it_fits(step, values)
+            self._look_whether_it_fits(step)
         if is_alarm:
             self._raise(step, mean, deviation)
+
+    def _report_standstill(self, step: int) -> None:
+        first_step = self._standstill.since
+        event = SurpriseEvent(
+            name="stands",
+            step=step,
+            began=first_step,
+            began_first=first_step,
+            began_last=first_step,
+            signals=self._standstill.speeds,
+            changes=(),
+            policies=(),
+            questions=(),
+            evidence=self.detector.total,
+            threshold=self.threshold,
+        )
+        self._report(event)
 
     def _values(self, samples: Floats) -> Floats:
         """Return the two values of each signal, shape (N_VALUES, n_signals), from the samples, (2, n_demons)."""
@@ -540,7 +587,6 @@ class Surprise:
         )
         self._mean_before[:, is_named] = mean[:, is_named]
         self._deviation_before[:, is_named] = deviation[:, is_named]
-        self._is_outside[:, is_named] = True
         self._began = began.likeliest
         detector.is_muted = detector.is_muted | is_named
         if not self._is_about_all:
@@ -585,13 +631,13 @@ class Surprise:
         worst = [policy for policy, mean in means.items() if mean >= 0.5 * largest > 0.0]
         return tuple(sorted(worst, key=lambda policy: -means[policy]))
 
-    def _look_whether_it_fits(self, step: int, values: Floats) -> None:
+    def _look_whether_it_fits(self, step: int) -> None:
         """Report the end of a surprise if the values of its signals are as before."""
         detector = self.detector
-        distance = np.abs(values - self._mean_before)
-        is_outside = (distance > _OUTSIDE * self._deviation_before).any(axis=0)
-        self._is_outside[detector.n % HOLD] = is_outside
-        fits = self._is_outside.sum(axis=0) <= _MOST_OUTSIDE
+        if self._n_since_alarm < HOLD:
+            return
+        distance = np.abs(self._residuals.newest_mean - self._mean_before)
+        fits = (distance <= _FITS * self._deviation_before).all(axis=0)
         is_over = detector.is_muted & fits
         is_over[-1] &= self._is_about_all
         if not is_over.any():
@@ -628,6 +674,7 @@ class Surprise:
             own=attributes(self, *self._SAVED),
             spread=attributes(self._spread, *Standardiser.SAVED),
             residuals=attributes(self._residuals, *Residuals.SAVED),
+            standstill=attributes(self._standstill, *Standstill.SAVED),
             detector=self.detector.state(),
             events={"list": text([event._asdict() for event in self.events])},
         )
@@ -637,6 +684,7 @@ class Surprise:
         put_back(self, inner(state, "own"), *self._SAVED)
         put_back(self._spread, inner(state, "spread"), *Standardiser.SAVED)
         put_back(self._residuals, inner(state, "residuals"), *Residuals.SAVED)
+        put_back(self._standstill, inner(state, "standstill"), *Standstill.SAVED)
         self.detector.restore(inner(state, "detector"))
         self.events = [_event_of(entry) for entry in untext(state["events/list"])]
 

@@ -39,6 +39,7 @@ from horde_agent.scoring.e_detector import (
     e_value,
 )
 from horde_agent.scoring.rates import seconds_between
+from horde_agent.scoring.standstill import Standstill
 from horde_agent.scoring.surprise import ALL, Residuals, Surprise, block_steps
 from tests.agent.commands import QUESTIONS
 from tests.agent.conftest import PICTURES
@@ -149,7 +150,7 @@ def test_an_e_value_of_a_uniform_rank_has_the_mean_1() -> None:
     n = 2**12
     middles = (np.arange(n) + 0.5) / n
     assert e_value(middles).mean() == pytest.approx(1.0)
-    assert e_value(np.array(0.25)) == pytest.approx((1 + 2 + 4) / 9)
+    assert e_value(np.array(0.25)) == pytest.approx((1 + 2 + 4) / 7)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -194,9 +195,9 @@ def alarm_after_shift(by: float, row: int) -> tuple[EDetector, int]:
     [(4.0, 0, RISES), (-4.0, 0, FALLS), (4.0, 1, RISES_SECOND), (-4.0, 1, FALLS_SECOND)],
 )
 def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, test: int) -> None:
-    """A shift by 4 deviations is found within 6 values; the label of its first value, 6,000, is in the interval."""
+    """A shift by 4 deviations is found within 9 values; the label of its first value, 6,000, is in the interval."""
     detector, n_values = alarm_after_shift(by, row)
-    assert n_values <= 6
+    assert n_values <= 9
     assert np.unravel_index(detector.evidence.argmax(), detector.evidence.shape) == (test, 2)
     beginning = detector.beginning(test, 2)
     assert beginning.first <= 6_000 <= beginning.last
@@ -211,17 +212,17 @@ def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value()
     rng = np.random.default_rng(0)
     detector = EDetector(n_series=3, threshold=1e99, groups=np.array([0, 0, 1]))
     peak = 0.0
-    for n in range(345):
+    for n in range(650):
         values = rng.standard_normal((2, 3))
-        if 300 <= n < 305:
+        if 600 <= n < 605:
             values[0, 0] += 9.0
         detector.update(values, label=n)
         peak = max(peak, float(detector.evidence[RISES, 0]))
-        if n == 304:
+        if n == 604:
             assert detector.discounted[RISES, 0] == detector.evidence[RISES, 0] == peak > 1e6
     assert detector.evidence[RISES, 0] < 1.0
     expected = detector.evidence[RISES] * np.array([detector.n_tested / peak] * 2 + [1.0])
-    assert detector.n_tested == 345 - FIRST_TEST
+    assert detector.n_tested == 650 - FIRST_TEST
     np.testing.assert_allclose(detector.discounted[RISES], expected)
 
 
@@ -240,8 +241,8 @@ def test_a_muted_series_gives_no_evidence_and_no_references() -> None:
         detector.update(rng.standard_normal((2, 1)), label=n)
     detector.restart()
     detector.update(np.full((2, 1), 5.0), label=400)
-    # p < 1 / 300 where e is at least that of 1 / 300
-    assert detector.evidence[RISES, 0] > e_value(np.array(1.0 / 250.0))
+    # All bets win; with 40 references that are higher p would be above 1/10
+    assert detector.evidence[RISES, 0] == e_value(np.array(1.0 / 250.0))
 
 
 # ---- rates ----------------------------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ def test_a_constant_series_that_begins_to_vary_says_so_in_each_block(row: int) -
         residuals.update(values, np.zeros(1, dtype=bool))
     values[row] = 0.5
     later = [residuals.update(values, np.zeros(1, dtype=bool))[row, 0] for _ in range(HOLD)]
-    assert min(later) > 0.4
+    assert min(later) > 0.3
 
 
 def test_a_restored_surprise_raises_the_same_alarms() -> None:
@@ -366,7 +367,7 @@ def test_a_restored_surprise_raises_the_same_alarms() -> None:
 
 @pytest.mark.parametrize(("n_blocks", "name"), [(25, "spreads"), (300, "surprise")])
 def test_what_changes_soon_after_an_alarm_is_no_further_alarm(n_blocks: int, name: str) -> None:
-    """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 112 blocks."""
+    """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 224 blocks."""
     watched = WatchedHorde()
     watched.live(SETTLED, (0.03, 0.03))
     watched.live(100, (0.03, 0.12))
@@ -392,11 +393,11 @@ def test_watching_changes_no_weight(mode: str) -> None:
 
 
 def test_it_says_how_many_steps_are_missing() -> None:
-    """The first test needs 113 blocks of 8 steps; the first step only begins a block."""
+    """The first test needs 225 blocks of 8 steps; the first step only begins a block."""
     watched = WatchedHorde()
     watched.live(1 + 8 * 50, (0.03, 0.03))
-    assert watched.surprise.steps_missing == 8 * 63
-    watched.live(8 * 63, (0.03, 0.03))
+    assert watched.surprise.steps_missing == 8 * 175
+    watched.live(8 * 175, (0.03, 0.03))
     assert watched.surprise.steps_missing == 0
 
 
@@ -558,9 +559,125 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written
 
 
+STANDING_METADATA = {
+    "channels": [
+        {"name": "speed", "group": "speed", "unit": "m/s", "step": 0.01, "role": "speed"},
+        {"name": "asked", "group": "asked", "unit": "1", "sensor": False, "role": "request"},
+    ],
+    "actions": ["stop", "forward"],
+    "period_s": 0.1,
+}
+
+
+class Wheel(TwoReadings):
+    """A wheel's speed and what was asked for; at rest both are 0.5."""
+
+    metadata = STANDING_METADATA
+
+
+def blocks_of_standing(shares: Sequence[float]) -> list[bool]:
+    """Return whether blocks of 32 steps are of a standstill, or affected by one, by their shares of standing steps."""
+    standstill = Standstill(Interface.of(Wheel()))
+    affected = []
+    for number, share in enumerate(shares):
+        n_standing = round(32 * share)
+        for step in range(32):
+            standstill.note(np.array([0.52 if step < n_standing else 0.8, 1.0]))
+        affected.append(standstill.end_block(number))
+    return affected
+
+
+def test_a_standstill_lasts_until_the_body_moves_and_as_long_again() -> None:
+    """It begins at 3/8, lasts above 1/8, and affects as many blocks after it: of 2 and 4 blocks, 2 and 4."""
+    moving = [0.0, 0.3, 0.2]
+    short = [0.4, 0.2, 0.1, 0.0, 0.0, 0.3]
+    long = [1.0, 0.2, 0.9, 0.2, 0.1, 0.0, 0.3, 0.0, 0.0]
+    affected = blocks_of_standing([*moving, *short, *long])
+    assert affected == [
+        *[False] * 3,
+        *[True] * 4,
+        *[False] * 2,
+        *[True] * 8,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("observation", "stands"),
+    [
+        ([0.5, 1.0], True),
+        ([0.52, 0.0], True),
+        ([0.53, 1.0], False),
+        ([0.5, 0.5], False),
+        ([0.5, 0.54], False),
+        ([np.nan, 1.0], False),
+        ([0.5, np.nan], False),
+    ],
+)
+def test_a_body_stands_if_it_is_driven_and_no_speed_differs_from_0(
+    observation: list[float], stands: bool
+) -> None:
+    """A speed of two quantisation steps is none; a missing reading says nothing."""
+    assert Standstill(Interface.of(Wheel())).holds(np.array(observation)) is stands
+
+
+def test_a_role_that_does_not_exist_is_refused() -> None:
+    class Wrong(TwoReadings):
+        metadata = {  # noqa: RUF012
+            "channels": [
+                {"name": "x", "group": "x", "role": "velocity"},
+                {"name": "y", "group": "y"},
+            ]
+        }
+
+    with pytest.raises(
+        ValueError, match=r"role of the channel 'x' must be one of .*, not 'velocity'"
+    ):
+        Interface.of(Wrong())
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_robot_that_is_wedged_is_no_surprise_and_is_reported(is_told: bool) -> None:
+    """A wheel follows its requests for 300 blocks, then stands for 30: an alarm, unless roles say what it is."""
+    env = Wheel()
+    if not is_told:
+        plain = [{**channel, "role": ""} for channel in STANDING_METADATA["channels"]]
+        env.metadata = {**STANDING_METADATA, "channels": plain}
+    interface = Interface.of(env)
+    coder = interface.coder
+    questions = [
+        GVF(f"speed {action}", ConstantAction(k, n_actions=2), Channel(0), 0.0)
+        for k, action in enumerate(interface.actions)
+    ]
+    horde = Horde(questions, n_features=coder.n_features, n_active=coder.n_active)
+    student = StreamLearner(horde, interface)
+    surprise = student.watch("1/day")
+    rng = np.random.default_rng(3)
+    request = 0.5
+    speed = 0.5
+    for t in range(330 * 32):
+        action = int(rng.random() < 0.5)
+        student.observe(np.array([speed, request], dtype=np.float32), flags=0)
+        student.set_action(Phase.BEHAVE, action, 0.5, step=t)
+        request = 0.5 + 0.4 * action
+        speed = 0.5
+        if t < 300 * 32:
+            speed = request + 0.02 * rng.standard_normal()
+    names = [event.name for event in surprise.events]
+    if not is_told:
+        assert names[0] == "surprise"
+        return
+    (event,) = surprise.events
+    assert event.name == "stands"
+    assert event.signals == ("speed",)
+    assert 300 * 32 - 32 <= event.began <= 300 * 32 + 32
+    assert event.step == event.began + 20 * 32
+    assert "stands although it is driven" in event.sentence
+
+
 def test_fewer_rows_than_a_first_test_needs_are_refused_with_their_number(tmp_path: Path) -> None:
-    """113 blocks of 8 rows are 904; of 600 rows, the last of which has no step, 305 are missing."""
-    with pytest.raises(BadInput, match=r"needs 904 steps .* are 599: 305 more are needed"):
+    """225 blocks of 8 rows are 1,800; of 600 rows, the last of which has no step, 1,201 are missing."""
+    with pytest.raises(BadInput, match=r"needs 1,800 steps .* are 599: 1,201 more are needed"):
         learn_rows(tmp_path / "run", n_rows=600)
     assert not (tmp_path / "run").exists()
 

@@ -259,7 +259,9 @@ def test_metadata_describes_channels_actions_period_and_tiles() -> None:
     assert len(channels) == 57
     assert sum(channel["sensor"] for channel in channels) == 53
     light = {"name": "light_0", "group": "light", "unit": "1", "sensor": True, "range": [0.0, 0.8]}
-    assert channels[41] == light | {"step": pytest.approx(1 / 1023 / 0.8)}
+    assert channels[41] == light | {"step": pytest.approx(1 / 1023 / 0.8), "role": ""}
+    roles = {channel["group"]: channel["role"] for channel in channels if channel["role"]}
+    assert roles == {"motor_velocity": "speed", "last_request": "request"}
     assert env.metadata["actions"] == [
         "forward",
         "reverse",

@@ -10,9 +10,9 @@ from horde_agent.scoring.e_detector import BURN_IN, HOLD, WINDOW
 
 
 def e_of(p: float) -> float:
-    """Return the mean of what nine bets pay: 2^j if p is at most 2^-j."""
-    payments = [2**j for j in range(9) if p <= 2**-j]
-    return sum(payments) / 9
+    """Return the mean of what seven bets pay: 2^j if p is at most 2^-j."""
+    payments = [2**j for j in range(7) if p <= 2**-j]
+    return sum(payments) / 7
 
 
 def e_values(values: list[float], n: int, uniform: float) -> tuple[float, float]:

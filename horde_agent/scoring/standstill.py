@@ -1,0 +1,116 @@
+"""Standstill: whether a body stands although it is driven, as a robot that is wedged in a corner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from horde_agent.interface import REQUEST, SPEED, Interface
+from horde_agent.types import Floats, Integers
+
+_STEPS = 2.5  # quantisation steps of a speed that are none
+_LEAST_SPEED = 0.02  # share of its range, of a speed whose step is unknown
+_LEAST_REQUEST = 0.05  # share of its range
+_BEGINS = 0.375  # share of a block's steps: most blocks of a robot that starts and stops often have less than 0.2
+_LASTS = 0.125
+
+
+class Standstill:
+    """Says of blocks of steps whether the body stands although it is driven.
+
+    A standstill begins with a block in 3/8 of whose steps it does, and lasts until a block has 1/8 of them or fewer: a
+    robot that is wedged moves a little now and then. As many blocks after it count as affected, too: in it the weights
+    learned of a corner, and now they learn of the rest again.
+
+    Args:
+        interface: Its channels with the roles "speed" and "request"; without one of each, or without their ranges,
+            no body stands.
+
+    Attributes:
+        speeds: Names of the channels that are speeds.
+        n_blocks: Blocks of the present standstill; 0 without one.
+        since: Label of the block with which it began; -1 before the first one.
+
+    Examples:
+        >>> from horde_agent.life.bodies import make_body
+        >>> interface = Interface.of(make_body("simulator", robot="create2"))
+        >>> standstill = Standstill(interface)
+        >>> observation = np.full(len(interface.channels), 0.5)
+        >>> standstill.holds(observation)  # nothing is asked for
+        False
+        >>> observation[interface.index("last_request_forward")] = 1.0
+        >>> standstill.holds(observation)
+        True
+        >>> observation[interface.index("wheel_velocity_left")] = 0.6
+        >>> standstill.holds(observation)
+        False
+    """
+
+    SAVED = ("_n_steps", "_n_standing", "n_blocks", "since", "_n_after")
+
+    def __init__(self, interface: Interface) -> None:
+        roles = np.array([channel.role for channel in interface.channels])
+        self._speeds: Integers = np.flatnonzero(roles == SPEED)
+        self._requests: Integers = np.flatnonzero(roles == REQUEST)
+        self.speeds = tuple(interface.names[place] for place in self._speeds)
+        scaler = interface.scaler
+        has_middle = scaler.bounded[self._speeds].all() and scaler.bounded[self._requests].all()
+        self._is_known = bool(len(self._speeds) and len(self._requests) and has_middle)
+        low = np.where(scaler.bounded, scaler.low, 0.0)
+        span = np.where(scaler.bounded, scaler.high, 0.0) - low
+        self._rest: Floats = low + 0.5 * span
+        steps = interface.steps[self._speeds]
+        self._least_speed: Floats = np.where(
+            np.isfinite(steps), _STEPS * steps, _LEAST_SPEED * span[self._speeds]
+        )
+        self._least_request: Floats = _LEAST_REQUEST * span[self._requests]
+        self._n_steps = 0  # of the block under way
+        self._n_standing = 0
+        self.n_blocks = 0
+        self.since = -1
+        self._n_after = 0  # blocks that are still affected
+
+    def holds(self, observation: NDArray[Any]) -> bool:
+        """Return whether it stands although it is driven, at an observation, shape (n_channels,).
+
+        It does not if a speed is missing.
+        """
+        if not self._is_known:
+            return False
+        distance = np.abs(observation - self._rest)
+        stands = (distance[self._speeds] <= self._least_speed).all()
+        is_driven = (distance[self._requests] > self._least_request).any()
+        return bool(stands and is_driven)
+
+    def note(self, observation: NDArray[Any]) -> None:
+        """Take in the observation after a step, shape (n_channels,)."""
+        self._n_steps += 1
+        self._n_standing += self.holds(observation)
+
+    def end_block(self, label: int) -> bool:
+        """Return whether the block that ends, whose label is given, is of a standstill or affected by one."""
+        share = self._n_standing / max(self._n_steps, 1)
+        self._n_steps = 0
+        self._n_standing = 0
+        if not self.n_blocks and share >= _BEGINS:
+            self.since = label
+            self.n_blocks = 1
+        elif self.n_blocks and share > _LASTS:
+            self.n_blocks += 1
+        else:
+            self.n_blocks = 0
+        if self.n_blocks:
+            self._n_after = max(self._n_after, self.n_blocks)
+            return True
+        is_affected = self._n_after > 0
+        self._n_after -= is_affected
+        return is_affected
+
+    def forget(self) -> None:
+        """Begin anew: what was noted of a block under way, and a standstill, are over."""
+        self._n_steps = 0
+        self._n_standing = 0
+        self.n_blocks = 0
+        self._n_after = 0
