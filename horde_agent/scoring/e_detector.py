@@ -11,7 +11,7 @@ dependence. An alarm when that mean reaches a threshold T therefore comes after 
 for any T: no quantile is estimated, and nothing is tuned. There are two tests of a value: it rises, it falls.
 The bets 2^j share the stake evenly: with p^(kappa - 1) instead, a rank of 1/1000 brings a third as much. The largest
 is 64: larger ones find faults a few values earlier, and a short spell of extreme values is an alarm, too.
-An alarm is raised if the mean is at T for `CONFIRMED` values in a row: later than at first, never earlier.
+An alarm is raised if the mean is at T for `n_confirming` values in a row: later than at first, never earlier.
 
 Machines have spells, at a wall or a dock, in which values are not exchangeable. A test is therefore discounted if its
 R, or that of a series of the same group, once reached M and fell again below 1: n values after the first test it
@@ -42,7 +42,6 @@ HOLD = 24  # newest values that are not compared with yet
 BURN_IN = 200  # values before the first test
 STARTS = 300  # values back to which a beginning is looked for
 N_BETS = 7  # that a rank is at most 1, 1/2, 1/4 ... 1/64
-CONFIRMED = 4  # values in a row at the threshold, that raise an alarm
 PLAUSIBLE = 20.0  # ratio of evidence within which a beginning is as plausible as the best one
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
 _LARGEST = 1e200  # of R: products of it stay finite
@@ -100,6 +99,7 @@ class EDetector:
         threshold: T, the mean number of values between false alarms, above 1.
         seed: Of the numbers that break ties.
         groups: Number of the group of each series, from 0, shape (n_series,); None if each is one.
+        n_confirming: Values in a row at the threshold that raise an alarm.
 
     Attributes:
         evidence: R of each test and series, shape (N_TESTS, n_series).
@@ -109,7 +109,12 @@ class EDetector:
     """
 
     def __init__(
-        self, n_series: int, threshold: float, seed: int = 0, groups: Integers | None = None
+        self,
+        n_series: int,
+        threshold: float,
+        seed: int = 0,
+        groups: Integers | None = None,
+        n_confirming: int = 1,
     ) -> None:
         self.threshold = threshold
         self._groups = np.arange(n_series)
@@ -122,6 +127,7 @@ class EDetector:
         self.n_tested = 0
         self._peak: Floats = np.zeros((N_TESTS, n_series))  # of the evidence since it was below 1
         self._record: Floats = np.zeros((N_TESTS, n_groups))  # the largest peak before
+        self._n_confirming = n_confirming
         self._n_at_threshold = 0  # newest values in a row
         self._seed = seed
         self._held: Floats = np.zeros((HOLD, N_VALUES, n_series))
@@ -167,7 +173,7 @@ class EDetector:
         self._n_at_threshold += 1
         if self.total < self.threshold:
             self._n_at_threshold = 0
-        return self._n_at_threshold >= CONFIRMED
+        return self._n_at_threshold >= self._n_confirming
 
     def _note_peaks(self, has_ended: Bools) -> None:
         """Follow the peaks of the evidence; those of spells that have ended, (N_TESTS, n_series), are recorded."""

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.interface import REQUEST, SPEED, Interface
-from horde_agent.types import Floats, Integers
 
 _STEPS = 2.5  # quantisation steps of a speed that are none
 _LEAST_SPEED = 0.02  # share of its range, of a speed whose step is unknown
 _LEAST_REQUEST = 0.05  # share of its range
 _BEGINS = 0.375  # share of a block's steps: most blocks of a robot that starts and stops often have less than 0.2
 _LASTS = 0.125
+
+
+class Part(NamedTuple):
+    """A channel that is a speed or a request.
+
+    Attributes:
+        place: Of its reading in the observation.
+        name: Of the channel.
+        rest: Reading at rest, the middle of its range.
+        least: Distance from there up to which it is none.
+    """
+
+    place: int
+    name: str
+    rest: float
+    least: float
+
+
+def parts_of(interface: Interface, role: str) -> list[Part]:
+    """Return the channels with a role that have a range."""
+    parts = []
+    for place, channel in enumerate(interface.channels):
+        if channel.role != role or not interface.scaler.bounded[place]:
+            continue
+        low = float(interface.scaler.low[place])
+        span = float(interface.scaler.high[place]) - low
+        least = _LEAST_REQUEST * span
+        if role == SPEED:
+            least = _LEAST_SPEED * span
+        if role == SPEED and channel.step is not None:
+            least = _STEPS * channel.step
+        parts.append(Part(place=place, name=channel.name, rest=low + 0.5 * span, least=least))
+    return parts
 
 
 class Standstill:
@@ -34,6 +65,7 @@ class Standstill:
         since: Label of the block with which it began; -1 before the first one.
 
     Examples:
+        >>> import numpy as np
         >>> from horde_agent.life.bodies import make_body
         >>> interface = Interface.of(make_body("simulator", robot="create2"))
         >>> standstill = Standstill(interface)
@@ -51,21 +83,9 @@ class Standstill:
     SAVED = ("_n_steps", "_n_standing", "n_blocks", "since", "_n_after")
 
     def __init__(self, interface: Interface) -> None:
-        roles = np.array([channel.role for channel in interface.channels])
-        self._speeds: Integers = np.flatnonzero(roles == SPEED)
-        self._requests: Integers = np.flatnonzero(roles == REQUEST)
-        self.speeds = tuple(interface.names[place] for place in self._speeds)
-        scaler = interface.scaler
-        has_middle = scaler.bounded[self._speeds].all() and scaler.bounded[self._requests].all()
-        self._is_known = bool(len(self._speeds) and len(self._requests) and has_middle)
-        low = np.where(scaler.bounded, scaler.low, 0.0)
-        span = np.where(scaler.bounded, scaler.high, 0.0) - low
-        self._rest: Floats = low + 0.5 * span
-        steps = interface.steps[self._speeds]
-        self._least_speed: Floats = np.where(
-            np.isfinite(steps), _STEPS * steps, _LEAST_SPEED * span[self._speeds]
-        )
-        self._least_request: Floats = _LEAST_REQUEST * span[self._requests]
+        self._speeds = parts_of(interface, SPEED)
+        self._requests = parts_of(interface, REQUEST)
+        self.speeds = tuple(part.name for part in self._speeds)
         self._n_steps = 0  # of the block under way
         self._n_standing = 0
         self.n_blocks = 0
@@ -77,12 +97,13 @@ class Standstill:
 
         It does not if a speed is missing.
         """
-        if not self._is_known:
+        if not self._speeds:
             return False
-        distance = np.abs(observation - self._rest)
-        stands = (distance[self._speeds] <= self._least_speed).all()
-        is_driven = (distance[self._requests] > self._least_request).any()
-        return bool(stands and is_driven)
+        # One after another: of a robot that moves, the first one says so
+        for part in self._speeds:
+            if not abs(observation[part.place] - part.rest) <= part.least:
+                return False
+        return any(abs(observation[part.place] - part.rest) > part.least for part in self._requests)
 
     def note(self, observation: NDArray[Any]) -> None:
         """Take in the observation after a step, shape (n_channels,)."""

@@ -64,6 +64,9 @@ from horde_agent.types import Bools, Floats, Integers
 
 BLOCK_S = 3.2  # of learning: 32 steps at 10 Hz
 FEWEST_STEPS = 8  # of a block
+CONFIRMED_S = (
+    12.8  # of evidence at the threshold that raise an alarm: a robot passes a wall in less
+)
 ALL = "the mean of all signals"
 
 _FEWEST_UPDATES = 3  # of a question in a block
@@ -316,7 +319,7 @@ class Surprise:
         >>> horde = Horde([GVF("next", Behaviour(), Channel(2), continuation=0.0)], **size)
         >>> surprise = Surprise(horde, interface, rate="1/day")
         >>> surprise.signals, surprise.is_surprised, surprise.steps_missing
-        (['obs_2', 'the mean of all signals'], False, 904)
+        (['obs_2', 'the mean of all signals'], False, 1800)
     """
 
     _SAVED = (
@@ -343,7 +346,9 @@ class Surprise:
         self.rate = rate
         self._block_steps = block_steps(interface.period_s)
         # Blocks take at least as long as their steps: with excursions alarms are fewer
-        self.threshold = max(seconds_between(rate) / (self._block_steps * interface.period_s), 1.0)
+        block_s = self._block_steps * interface.period_s
+        self.threshold = max(seconds_between(rate) / block_s, 1.0)
+        self._n_confirming = max(round(CONFIRMED_S / block_s), 1)
         self.events: list[SurpriseEvent] = []
         self.on_event: Callable[[SurpriseEvent], None] | None = None
         self._begin()
@@ -388,6 +393,7 @@ class Surprise:
             self.threshold,
             self._seed,
             groups=np.array([numbers[group] for group in self.groups]),
+            n_confirming=self._n_confirming,
         )
         self.values: Floats = np.zeros((N_VALUES, n_signals))
         self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)

@@ -195,9 +195,9 @@ def alarm_after_shift(by: float, row: int) -> tuple[EDetector, int]:
     [(4.0, 0, RISES), (-4.0, 0, FALLS), (4.0, 1, RISES_SECOND), (-4.0, 1, FALLS_SECOND)],
 )
 def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, test: int) -> None:
-    """A shift by 4 deviations is found within 9 values; the label of its first value, 6,000, is in the interval."""
+    """A shift by 4 deviations is found within 6 values; the label of its first value, 6,000, is in the interval."""
     detector, n_values = alarm_after_shift(by, row)
-    assert n_values <= 9
+    assert n_values <= 6
     assert np.unravel_index(detector.evidence.argmax(), detector.evidence.shape) == (test, 2)
     beginning = detector.beginning(test, 2)
     assert beginning.first <= 6_000 <= beginning.last
@@ -224,6 +224,21 @@ def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value()
     expected = detector.evidence[RISES] * np.array([detector.n_tested / peak] * 2 + [1.0])
     assert detector.n_tested == 650 - FIRST_TEST
     np.testing.assert_allclose(detector.discounted[RISES], expected)
+
+
+def test_an_alarm_needs_as_many_values_at_the_threshold_as_are_to_confirm_it() -> None:
+    """The evidence is at the threshold from value n on: an alarm at n, with 3 confirming values at n + 2."""
+    alarms = []
+    for n_confirming in (1, 3):
+        rng = np.random.default_rng(5)
+        detector = EDetector(n_series=1, threshold=1_000.0, n_confirming=n_confirming)
+        raised = [
+            detector.update(rng.standard_normal((2, 1)) + 9.0 * (n >= 600), label=n)
+            for n in range(610)
+        ]
+        alarms.append(raised.index(True))
+    assert alarms[1] == alarms[0] + 2
+    assert alarms[0] >= 600
 
 
 def test_a_muted_series_gives_no_evidence_and_no_references() -> None:
