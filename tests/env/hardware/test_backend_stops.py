@@ -143,7 +143,7 @@ def test_a_program_that_is_gone_leaves_a_robot_at_rest(
     ) as program:
         if how.startswith("SIG"):
             assert program.stdout.readline() == b"driving\n"
-            until(lambda: any(any(speeds) for _, speeds in robot.speeds))
+            until(lambda: any(control == ASKED for _, control in robot.received))
             program.send_signal(signal.Signals[how])
         errors = program.communicate(timeout=LIMIT_S)[1].decode()
     rest_t = stood_still_at(robot, robot.now)
