@@ -34,7 +34,7 @@ from horde_agent.types import Floats, Integers
 from horde_env.sim.faults import SENSOR_KINDS, Fault, FaultyRobot
 
 TITLE = "Surprise: faults of the robot"
-FIRST_SEED = 400
+FIRST_SEED = 410
 RATE = "1/week"
 WEEK_S = 604_800.0
 IN_TIME_S = 60.0  # of learning, in which the affected sensor and all actions are in use

@@ -74,9 +74,7 @@ CHANNEL_KEYS = {
     "sensor": Key("true", "families of questions include it"),
     "step": Key("0.01", "quantisation step"),
     "hold_s": Key("1.0", "for so long the last reading stands for a missing one in the features"),
-    "role": Key(
-        '"speed"', 'or "request": --surprise is told when the machine is driven and stands'
-    ),
+    "role": Key('"speed"', 'or "request", of a motion: --surprise leaves out standstills'),
     "origin": Key("0.0", "the reading, of 24 binary digits, is (value - origin) x scale"),
     "scale": Key("1.0", ""),
     "categories": Key('["dry", "wet"]', "texts or whole numbers, each with a tile"),

@@ -2,8 +2,8 @@
 
     |x| = d.dddddddd x 10^exponent, rounded to nine digits, as by C's format %.9g
 
-The digits are those of x times a power of ten, which float64 holds exactly up to 10^22. So the ninth is
-that of %.9g unless what is rounded off is within a millionth of a half.
+The digits are those of x times a power of ten, which float64 holds exactly up to 10^22. So they equal those
+of %.9g, unless the tenth and later digits are within some millionths of a half.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horde_agent.types import Floats
 Bytes = NDArray[np.uint8]
 
 MOST_BYTES = 16
-"""Of a number: a sign, nine digits, a point, and five for an exponent."""
+"""A number has a sign, nine digits, a point, and an exponent of five bytes."""
 
 _N_DIGITS = 9
 _LEAST_DIGITS = 10 ** (_N_DIGITS - 1)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from horde_agent.interface import REQUEST, SPEED, Interface
 
 _STEPS = 2.5  # quantisation steps of a speed that are none
-_LEAST_SPEED = 0.02  # share of its range, of a speed whose step is unknown
+_LEAST_SPEED = 0.02  # share of the range, for a speed without a known step
 _LEAST_REQUEST = 0.05  # share of its range
 _BEGINS = 0.375  # share of a block's steps: most blocks of a robot that starts and stops often have less than 0.2
 _LASTS = 0.125
@@ -51,9 +51,9 @@ def parts_of(interface: Interface, role: str) -> list[Part]:
 class Standstill:
     """Says of blocks of steps whether the body stands although it is driven.
 
-    A standstill begins with a block in 3/8 of whose steps it does, and lasts until a block has 1/8 of them or fewer: a
-    robot that is wedged moves a little now and then. As many blocks after it count as affected, too: in it the weights
-    learned of a corner, and now they learn of the rest again.
+    A standstill begins with a block that has 3/8 of such steps or more, and lasts until a block has 1/8 or fewer: a
+    robot that is wedged moves a little now and then. As many blocks after it count as affected, too: meanwhile the
+    weights, which learned from a corner, learn from the rest of the pen again.
 
     Args:
         interface: Its channels with the roles "speed" and "request"; without one of each, or without their ranges,
@@ -70,7 +70,7 @@ class Standstill:
         >>> interface = Interface.of(make_body("simulator", robot="create2"))
         >>> standstill = Standstill(interface)
         >>> observation = np.full(len(interface.channels), 0.5)
-        >>> standstill.holds(observation)  # nothing is asked for
+        >>> standstill.holds(observation)  # without a request
         False
         >>> observation[interface.index("last_request_forward")] = 1.0
         >>> standstill.holds(observation)
@@ -111,7 +111,7 @@ class Standstill:
         self._n_standing += self.holds(observation)
 
     def end_block(self, label: int) -> bool:
-        """Return whether the block that ends, whose label is given, is of a standstill or affected by one."""
+        """Return whether the block that ends is of a standstill or affected by one; `label` names it."""
         share = self._n_standing / max(self._n_steps, 1)
         self._n_steps = 0
         self._n_standing = 0
@@ -130,7 +130,7 @@ class Standstill:
         return is_affected
 
     def forget(self) -> None:
-        """Begin anew: what was noted of a block under way, and a standstill, are over."""
+        """End the present standstill, and drop the notes of the block under way."""
         self._n_steps = 0
         self._n_standing = 0
         self.n_blocks = 0

@@ -113,8 +113,8 @@ class SurpriseEvent(NamedTuple):
         name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again;
             "stands" if the body stands although it is driven.
         step: At which it was found.
-        began: Step since which predictions do not fit, the likeliest; of "fits" that of the alarm; of "stands" since
-            which the body stands.
+        began: Step since which predictions do not fit, the likeliest; "fits" has the alarm's, and "stands" the
+            first step of the standstill.
         began_first, began_last: The first and the last plausible one.
         signals: The signals, the most surprising one first; of "stands" the speeds.
         changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.

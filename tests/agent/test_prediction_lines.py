@@ -1,4 +1,4 @@
-"""Lines of predictions for another program: JSON whose numbers are those of C's format %.9g."""
+"""Lines of predictions for another program: JSON, with numbers as in C's format %.9g."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Count alarms of `--surprise 1/week` in weeks without a fault: `python -m tests.bench.weeks SEED ...`.
 
 A planar robot lives a simulated week for each seed with 105 questions, excursions, docking, heat and battery
-cycles. Its light comes and goes with a day of six hours (odd seeds) or 24. Every eighth question is asked: they
-are about seven sensors. Three channels are added, about which none of them asks: noise, a random walk, and noise
-that grows with motion. Alarms are printed.
+cycles. Its light comes and goes with a day of six hours (odd seeds) or 24. The questions are every eighth of the
+family, and so about seven sensors. They are not about the three channels that are added: noise, a random walk,
+and noise that grows with motion. Alarms are printed.
 """
 
 from __future__ import annotations
