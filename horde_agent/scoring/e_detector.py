@@ -61,12 +61,9 @@ _SAVED = (
     "_labels",
 )
 
-N_VALUES = 2  # of a series
+N_VALUES = 4  # of a series
 N_TESTS = 2 * N_VALUES
-RISES = 0  # the first value
-RISES_SECOND = 1
-FALLS = 2  # the first value
-FALLS_SECOND = 3
+"""Test k < N_VALUES: value k rises. Test N_VALUES + k: it falls."""
 
 
 class Beginning(NamedTuple):
@@ -92,7 +89,7 @@ def e_value(p: Floats) -> Floats:
 
 
 class EDetector:
-    """Watches series of two values each.
+    """Watches series of `N_VALUES` values each.
 
     Args:
         n_series: Number of series.

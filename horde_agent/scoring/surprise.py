@@ -10,9 +10,16 @@ of steps with rho > 0,
 with the quantisation step of its channel: what happens within a step, such as a slow voltage that crosses from one
 to the next, is no news. A lean is measured in the errors of its own block, so that it is as large at a wall as in the
 open, early as late. z is the distance of a spread from the question's own running mean in running deviations, at
-least 0.2. A *signal* is what questions are about: a channel, the reward, or an own function; one more stands for all
-of them. Its two values are the mean of z over its questions, and that of their leans, weighted by their reach
-1 / (1 - gamma): a question that reaches far leans longest, since its prediction has furthest to go. Of these
+least 0.2. A *signal* is what questions are about: a channel, the reward, or an own function. Its four values are
+
+    spread         the mean of z over its questions, weighted by n
+    lean           that of their leans, weighted by the root of n and by their reach 1 / (1 - gamma): a question that
+                   reaches far leans longest, since its prediction has furthest to go
+    spread apart   its spread, less the mean of the spreads of its group's other signals, if the group has three or
+                   more: at a wall all sensors of distance err more, and one that fails does so alone
+    lean apart     the same of its lean
+
+Of these
 
     u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
     r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
@@ -48,16 +55,7 @@ from horde_agent.learner import Learner
 from horde_agent.questions import question_columns
 from horde_agent.refusals import BadInput
 from horde_agent.saving import State, attributes, inner, nested, put_back, text, untext
-from horde_agent.scoring.e_detector import (
-    BURN_IN,
-    FALLS,
-    FALLS_SECOND,
-    HOLD,
-    N_VALUES,
-    RISES,
-    RISES_SECOND,
-    EDetector,
-)
+from horde_agent.scoring.e_detector import BURN_IN, HOLD, N_VALUES, EDetector
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.standstill import Standstill
 from horde_agent.types import Bools, Floats, Integers
@@ -67,8 +65,8 @@ FEWEST_STEPS = 8  # of a block
 CONFIRMED_S = (
     12.8  # of evidence at the threshold that raise an alarm: a robot passes a wall in less
 )
-ALL = "the mean of all signals"
-
+_N_SAMPLES = 2  # of a question: spread and lean
+_LEAST_GROUP = 3  # signals, of which one is compared with the others
 _FEWEST_UPDATES = 3  # of a question in a block
 _SPREAD_BLOCKS = 600  # that the mean and deviation of a question reach back
 _SETTLED = 10  # blocks of a question before it counts
@@ -117,7 +115,8 @@ class SurpriseEvent(NamedTuple):
             first step of the standstill.
         began_first, began_last: The first and the last plausible one.
         signals: The signals, the most surprising one first; of "stands" the speeds.
-        changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted.
+        changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted; with
+            "than its group" if only in comparison with the other signals of its group.
         policies: Policies under which the first signal surprises most.
         questions: The questions that surprise most, of the first signals.
         evidence: The mean over tests and signals.
@@ -169,12 +168,17 @@ class SurpriseEvent(NamedTuple):
         return {**self._asdict(), "event": self.name, "sentence": self.sentence}
 
 
-_CHANGES = {
-    RISES: "errs more",
-    FALLS: "errs less",
-    RISES_SECOND: "is higher",
-    FALLS_SECOND: "is lower",
-}
+_CHANGES = (
+    "errs more",
+    "is higher",
+    "errs more than its group",
+    "is higher than its group",
+    "errs less",
+    "is lower",
+    "errs less than its group",
+    "is lower than its group",
+)
+"""Of each test: the values rise, then they fall."""
 
 
 class Standardiser:
@@ -301,12 +305,12 @@ class Surprise:
         seed: Of the numbers that break ties between ranks.
 
     Attributes:
-        signals: Names of what questions are about, shape (n_signals,); the last one stands for all.
+        signals: Names of what questions are about, shape (n_signals,).
         groups: Their sensor groups; of a signal without one its own name.
         events: Alarms, also those that spread, and when predictions fitted again.
         on_event: Called with each of them; None for nothing.
         detector: The evidence.
-        values: The newest values of each signal, shape (2, n_signals): of spread and lean.
+        values: The newest values of each signal, shape (N_VALUES, n_signals).
 
     Raises:
         BadInput: If the rate is invalid, or no question can be surprised.
@@ -319,7 +323,7 @@ class Surprise:
         >>> horde = Horde([GVF("next", Behaviour(), Channel(2), continuation=0.0)], **size)
         >>> surprise = Surprise(horde, interface, rate="1/day")
         >>> surprise.signals, surprise.is_surprised, surprise.steps_missing
-        (['obs_2', 'the mean of all signals'], False, 1800)
+        (['obs_2'], False, 1800)
     """
 
     _SAVED = (
@@ -331,7 +335,6 @@ class Surprise:
         "_z",
         "_mean_before",
         "_deviation_before",
-        "_is_about_all",
         "_began",
         "_n_since_alarm",
         "_points",
@@ -368,7 +371,7 @@ class Surprise:
             for about, question in zip(columns, questions, strict=True)
         ]
         watched_names = [name for name, watched in zip(names, is_watched, strict=True) if watched]
-        self.signals = [*dict.fromkeys(watched_names), ALL]
+        self.signals = list(dict.fromkeys(watched_names))
         index = {name: number for number, name in enumerate(self.signals)}
         self._signal: Integers = np.array([index.get(name, -1) for name in names])
         self._signal[~is_watched] = -1
@@ -388,18 +391,18 @@ class Surprise:
         self._residuals = Residuals(n_signals)
         self.groups = self._groups_of_signals()
         numbers = {group: number for number, group in enumerate(dict.fromkeys(self.groups))}
+        self._group: Integers = np.array([numbers[group] for group in self.groups])
         self.detector = EDetector(
             n_signals,
             self.threshold,
             self._seed,
-            groups=np.array([numbers[group] for group in self.groups]),
+            groups=self._group,
             n_confirming=self._n_confirming,
         )
         self.values: Floats = np.zeros((N_VALUES, n_signals))
-        self._z: Floats = np.zeros((HOLD, N_VALUES, n_demons), dtype=np.float32)
+        self._z: Floats = np.zeros((HOLD, _N_SAMPLES, n_demons), dtype=np.float32)
         self._mean_before: Floats = np.zeros((N_VALUES, n_signals))
         self._deviation_before: Floats = np.zeros((N_VALUES, n_signals))
-        self._is_about_all = False  # whether an alarm was about all signals together
         self._began = -1
         self._n_since_alarm = _SOON
         self._points: Floats = np.zeros((_MOST_POINTS, 2 + n_signals))
@@ -482,7 +485,8 @@ class Surprise:
             if standstill.n_blocks == _LONG_STANDING:
                 self._report_standstill(step)
             return
-        values = self._values(block_samples(sums, ratios, self._least_square))
+        samples = block_samples(sums, ratios, self._least_square)
+        values = self._values(samples, n_updates=ratios[0])
         self.values = values
         detector = self.detector
         mean = self._residuals.mean.copy()
@@ -517,27 +521,52 @@ class Surprise:
         )
         self._report(event)
 
-    def _values(self, samples: Floats) -> Floats:
-        """Return the two values of each signal, shape (N_VALUES, n_signals), from the samples, (2, n_demons)."""
+    def _values(self, samples: Floats, n_updates: Floats) -> Floats:
+        """Return the values of each signal, shape (N_VALUES, n_signals).
+
+        Args:
+            samples: Spread and lean of each question, shape (2, n_demons).
+            n_updates: Of each question in the block, shape (n_demons,).
+        """
         z = self._spread.update(samples[0])
         self._z[self.detector.n % HOLD] = np.nan_to_num([z, samples[1]])
         is_known = np.isfinite(z) & np.isfinite(samples[1]) & (self._signal >= 0)
         spread = np.clip(z, -_LARGEST_SPREAD, _LARGEST_SPREAD)
-        equal = np.ones_like(spread)
-        values = np.zeros((N_VALUES, len(self.signals)))
-        values[0] = self._mean_of_signals(spread, equal, is_known)
-        values[1] = self._mean_of_signals(samples[1], self._reach, is_known)
-        values[:, -1] = values[:, :-1].mean(axis=1)
-        return values
+        n_updates = np.where(is_known, n_updates, 0.0)
+        weights = np.stack([n_updates, self._reach * np.sqrt(n_updates)])
+        numbers = np.nan_to_num([spread, samples[1]])
+        totals = self._sums_of_signals(weights)
+        values = self._sums_of_signals(weights * numbers) / np.maximum(totals, _TINY)
+        return np.concatenate([values, self._apart(values, has_update=totals[0] > 0.0)])
 
-    def _mean_of_signals(self, numbers: Floats, weights: Floats, is_known: Bools) -> Floats:
-        """Return the weighted mean over each signal's known questions, (n_signals,), of numbers, (n_demons,)."""
-        signal = self._signal[is_known]
-        weights = weights[is_known]
+    def _sums_of_signals(self, numbers: Floats) -> Floats:
+        """Return the sums over each signal's questions, (2, n_signals), of numbers, (2, n_demons)."""
+        is_watched = self._signal >= 0
+        signal = self._signal[is_watched]
         n_signals = len(self.signals)
-        total = np.bincount(signal, weights=weights, minlength=n_signals)
-        summed = np.bincount(signal, weights=weights * numbers[is_known], minlength=n_signals)
-        return np.asarray(summed / np.maximum(total, _TINY))
+        sums = [
+            np.bincount(signal, weights=row[is_watched], minlength=n_signals) for row in numbers
+        ]
+        return np.stack(sums)
+
+    def _apart(self, values: Floats, has_update: Bools) -> Floats:
+        """Return how far values are from the mean of the group's others that are not muted, both (2, n_signals).
+
+        Args:
+            values: Of spread and lean.
+            has_update: Signals with an update in the block, shape (n_signals,).
+        """
+        group = self._group
+        counts = (has_update & ~self.detector.is_muted).astype(np.float64)
+        n_others = np.bincount(group, weights=counts)[group] - counts
+        is_group = np.bincount(group)[group] >= _LEAST_GROUP
+        is_apart = is_group & has_update & (n_others > 0.0)
+        distances = np.zeros_like(values)
+        for row, own in enumerate(values):
+            compared = counts * own
+            others = np.bincount(group, weights=compared)[group] - compared
+            distances[row] = np.where(is_apart, own - others / np.maximum(n_others, 1.0), 0.0)
+        return distances
 
     def _add_point(self, step: int) -> None:
         """Add the evidence to the curve; if that is full, halve it."""
@@ -565,13 +594,12 @@ class Surprise:
         detector = self.detector
         evidence = detector.discounted
         of_signals = evidence.max(axis=0)
-        least = max(_NAMED * of_signals.max(), _LEAST_NAMED)
+        largest = of_signals.max()
+        least = min(max(_NAMED * largest, _LEAST_NAMED), largest)
         name = "surprise"
         if self.is_surprised and self._n_since_alarm <= _SOON:
             name = "spreads"
         is_named = of_signals >= least
-        is_named[-1] = False
-        is_named[-1] = not is_named.any()
         order = np.argsort(-np.where(is_named, of_signals, -1.0), kind="stable")
         named = order[: min(int(is_named.sum()), _MOST_NAMED)].tolist()
         first = named[0]
@@ -585,7 +613,7 @@ class Surprise:
             began_first=began.first,
             began_last=began.last,
             signals=tuple(self.signals[number] for number in named),
-            changes=tuple(_CHANGES[int(tests[number])] for number in named),
+            changes=tuple(_CHANGES[tests[number]] for number in named),
             policies=self._worst_policies(first, int(tests[first]), n_blocks),
             questions=self._worst_questions(named, tests, n_blocks),
             evidence=detector.total,
@@ -595,9 +623,6 @@ class Surprise:
         self._deviation_before[:, is_named] = deviation[:, is_named]
         self._began = began.likeliest
         detector.is_muted = detector.is_muted | is_named
-        if not self._is_about_all:
-            self._is_about_all = bool(is_named[-1])
-        detector.is_muted[-1] = True  # a muted signal is a part of it
         detector.restart()
         self._n_since_alarm = 0
         self._report(event)
@@ -606,10 +631,7 @@ class Surprise:
         """Return how far each question deviated in the last blocks in the value of a test, shape (n_demons,)."""
         n_blocks = max(1, min(n_blocks, HOLD))
         places = np.arange(self.detector.n - n_blocks, self.detector.n) % HOLD
-        row = 0
-        if test in (RISES_SECOND, FALLS_SECOND):
-            row = 1
-        deviations = self._z[places, row].astype(np.float64)
+        deviations = self._z[places, test % _N_SAMPLES].astype(np.float64)
         return np.asarray(np.abs(deviations.mean(axis=0)))
 
     def _worst_questions(
@@ -620,8 +642,6 @@ class Surprise:
         for signal in signals:
             size = self._mean_deviations(int(tests[signal]), n_blocks)
             demons = np.flatnonzero(self._signal == signal)
-            if signal == len(self.signals) - 1:
-                demons = np.flatnonzero(self._signal >= 0)
             order = demons[np.argsort(-size[demons], kind="stable")]
             names.extend(self._questions[demon].name for demon in order.tolist())
         return tuple(names[:_MOST_QUESTIONS])
@@ -645,13 +665,9 @@ class Surprise:
         distance = np.abs(self._residuals.newest_mean - self._mean_before)
         fits = (distance <= _FITS * self._deviation_before).all(axis=0)
         is_over = detector.is_muted & fits
-        is_over[-1] &= self._is_about_all
         if not is_over.any():
             return
         detector.is_muted = detector.is_muted & ~is_over
-        if is_over[-1]:
-            self._is_about_all = False
-        detector.is_muted[-1] = self._is_about_all or bool(detector.is_muted[:-1].any())
         event = SurpriseEvent(
             name="fits",
             step=step,

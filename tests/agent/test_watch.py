@@ -373,7 +373,7 @@ def test_the_evidence_of_a_watched_life_is_on_the_page(tmp_path: Path) -> None:
     table = RunReader(tmp_path / "run").surprise()
     assert table["rate"] == "1/day"
     assert table["steps_missing"] > 5_000
-    assert set(table["evidence_of_groups"]) == {"obs", "the mean of all signals"}
+    assert set(table["evidence_of_groups"]) == {"obs"}
     assert table["events"] == []
     lived(tmp_path / "other", 30)
     assert RunReader(tmp_path / "other").surprise() == {}

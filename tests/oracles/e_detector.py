@@ -29,19 +29,19 @@ def e_values(values: list[float], n: int, uniform: float) -> tuple[float, float]
 
 
 def evidence(series: np.ndarray, seed: int) -> np.ndarray:
-    """Return R of each test and series after values of shape (n, 2, n_series): sums of products."""
-    n_values, _, n_series = series.shape
-    factors = np.ones((n_values, 4, n_series))
-    for n in range(HOLD + BURN_IN, n_values):
-        uniform = np.random.default_rng([seed, n]).random((2, n_series))
+    """Return R of each test and series after values of shape (n, 4, n_series): sums of products."""
+    n_times, _, n_series = series.shape
+    factors = np.ones((n_times, 8, n_series))
+    for n in range(HOLD + BURN_IN, n_times):
+        uniform = np.random.default_rng([seed, n]).random((4, n_series))
         for k in range(n_series):
-            for value in range(2):
+            for value in range(4):
                 rises, falls = e_values(series[:, value, k].tolist(), n, uniform[value, k])
                 factors[n, value, k] = rises
-                factors[n, 2 + value, k] = falls
-    total = np.zeros((4, n_series))
-    for test in range(4):
+                factors[n, 4 + value, k] = falls
+    total = np.zeros((8, n_series))
+    for test in range(8):
         for k in range(n_series):
-            for begin in range(HOLD + BURN_IN, n_values):
+            for begin in range(HOLD + BURN_IN, n_times):
                 total[test, k] += math.prod(factors[begin:, test, k].tolist())
     return total
