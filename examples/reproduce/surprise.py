@@ -2,7 +2,8 @@
 
 A robot lives with the 795 questions, the features of `horde learn` and `--surprise 1/week`. Then it goes on once for
 each fault, from the same state. The constants of `scoring.surprise` were chosen on lives with the seeds 0, 1, 3, 21,
-22 and 500 and the same kinds of faults; no claim is judged on them. The strengths were chosen by hand.
+22 and 500 and the same kinds of faults, after looking at 410 to 412; no claim is judged on them. The strengths were
+chosen by hand.
 
 On the same rows other detectors look for the same faults, each with the limit that it does not exceed without one.
 """
@@ -34,7 +35,7 @@ from horde_agent.types import Floats, Integers
 from horde_env.sim.faults import SENSOR_KINDS, Fault, FaultyRobot
 
 TITLE = "Surprise: faults of the robot"
-FIRST_SEED = 410
+FIRST_SEED = 440
 RATE = "1/week"
 WEEK_S = 604_800.0
 IN_TIME_S = 60.0  # of learning, in which the affected sensor and all actions are in use
@@ -85,7 +86,7 @@ CREATE2_TRIALS = (
     Trial(Fault("dead", "wheel_current_left"), CREATE2_MOTION),
     Trial(Fault("stuck", "cliff_signal_left", 0.5), ("cliff_signal",)),
     Trial(Fault("biased", "rotational_velocity", 0.1), ("rotational_velocity",)),
-    Trial(Fault("noisy", "light_bump_centre_left", 0.15), ("light_bump",)),
+    Trial(Fault("noisy", "light_bump_centre_left", 0.2), ("light_bump",)),
     Trial(Fault("drifting", "battery_temperature", 0.1), ("battery_temperature",)),
     Trial(Fault("weak battery", "", 0.6), ("battery_voltage",)),
     Trial(Fault("swapped", "wheel_velocity_left,wheel_velocity_right"), ("wheel_velocity",)),
@@ -543,7 +544,7 @@ def tables(data: SurpriseResults) -> list[Table]:
         Table.of(
             "Faults",
             _rows_of(PLANAR, data.lives),
-            f"An alarm needs an evidence of some 94,500 ({RATE}).",
+            f"An alarm needs an evidence of some 189,000 ({RATE}).",
         ),
         Table.of(
             "Detectors",

@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horde_agent.kernels.ranks import count_references
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
@@ -131,8 +132,11 @@ class EDetector:
         self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
         self._references: Floats = np.zeros((WINDOW, N_VALUES, n_series))
         self._n_references = 0
+        self._counts: Integers = np.zeros((2, N_VALUES, n_series), dtype=np.int64)
         self._log_e: Floats = np.zeros((STARTS, N_TESTS, n_series), dtype=np.float32)
         self._labels: Integers = np.zeros(STARTS, dtype=np.int64)
+        # Compiled here, and not hours later in the middle of a life
+        self._counted(self._references[:0], self._held[0])
 
     @property
     def total(self) -> float:
@@ -183,8 +187,7 @@ class EDetector:
     def _e_values(self, values: Floats) -> Floats:
         """Return the e-value of each test and series, shape (N_TESTS, n_series)."""
         references = self._references[: min(self._n_references, WINDOW)]
-        n_above = (references > values).sum(axis=0)
-        n_equal = (references == values).sum(axis=0)
+        n_above, n_equal = self._counted(references, values)
         # Of the number of values alone, so that a resumed run draws the same
         share = np.random.default_rng([self._seed, self.n]).random(values.shape)
         share = np.maximum(share, _SMALLEST_SHARE)
@@ -192,6 +195,13 @@ class EDetector:
         p_above = (n_above + share * (1 + n_equal)) / n_compared
         p_below = np.minimum(1.0 + _SMALLEST_SHARE / n_compared - p_above, 1.0)
         return e_value(np.concatenate([p_above, p_below]))
+
+    def _counted(self, references: Floats, values: Floats) -> Integers:
+        """Return the numbers of references above and equal to values; shape (2, N_VALUES, n_series)."""
+        n_above, n_equal = self._counts
+        flat = references.reshape(len(references), values.size)
+        count_references(flat, values.ravel(), n_above.ravel(), n_equal.ravel())
+        return self._counts
 
     def _store(self, values: Floats) -> None:
         """Hold the newest values, and make the oldest held ones references."""

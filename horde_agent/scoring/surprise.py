@@ -63,7 +63,7 @@ from horde_agent.types import Bools, Floats, Integers
 BLOCK_S = 3.2  # of learning: 32 steps at 10 Hz
 FEWEST_STEPS = 8  # of a block
 CONFIRMED_S = (
-    12.8  # of evidence at the threshold that raise an alarm: a robot passes a wall in less
+    9.6  # of evidence at the threshold that raise an alarm: most spells at a wall are shorter
 )
 _N_SAMPLES = 2  # of a question: spread and lean
 _LEAST_GROUP = 3  # signals, of which one is compared with the others
@@ -392,6 +392,7 @@ class Surprise:
         self.groups = self._groups_of_signals()
         numbers = {group: number for number, group in enumerate(dict.fromkeys(self.groups))}
         self._group: Integers = np.array([numbers[group] for group in self.groups])
+        self._has_group: Bools = np.bincount(self._group)[self._group] >= _LEAST_GROUP
         self.detector = EDetector(
             n_signals,
             self.threshold,
@@ -529,25 +530,26 @@ class Surprise:
             n_updates: Of each question in the block, shape (n_demons,).
         """
         z = self._spread.update(samples[0])
-        self._z[self.detector.n % HOLD] = np.nan_to_num([z, samples[1]])
-        is_known = np.isfinite(z) & np.isfinite(samples[1]) & (self._signal >= 0)
-        spread = np.clip(z, -_LARGEST_SPREAD, _LARGEST_SPREAD)
+        lean = samples[1]
+        is_known = np.isfinite(z) & np.isfinite(lean) & (self._signal >= 0)
+        z = np.where(is_known, z, 0.0)
+        lean = np.where(is_known, lean, 0.0)
+        self._z[self.detector.n % HOLD] = z, lean
         n_updates = np.where(is_known, n_updates, 0.0)
-        weights = np.stack([n_updates, self._reach * np.sqrt(n_updates)])
-        numbers = np.nan_to_num([spread, samples[1]])
-        totals = self._sums_of_signals(weights)
-        values = self._sums_of_signals(weights * numbers) / np.maximum(totals, _TINY)
-        return np.concatenate([values, self._apart(values, has_update=totals[0] > 0.0)])
+        numbers = np.clip(z, -_LARGEST_SPREAD, _LARGEST_SPREAD), lean
+        weights = n_updates, self._reach * np.sqrt(n_updates)
+        values = np.zeros((N_VALUES, len(self.signals)))
+        for row in range(_N_SAMPLES):
+            total = self._sums_of_signals(weights[row])
+            values[row] = self._sums_of_signals(weights[row] * numbers[row])
+            values[row] /= np.maximum(total, _TINY)
+        values[_N_SAMPLES:] = self._apart(values[:_N_SAMPLES], has_update=total > 0.0)
+        return values
 
     def _sums_of_signals(self, numbers: Floats) -> Floats:
-        """Return the sums over each signal's questions, (2, n_signals), of numbers, (2, n_demons)."""
-        is_watched = self._signal >= 0
-        signal = self._signal[is_watched]
-        n_signals = len(self.signals)
-        sums = [
-            np.bincount(signal, weights=row[is_watched], minlength=n_signals) for row in numbers
-        ]
-        return np.stack(sums)
+        """Return the sums over each signal's questions, (n_signals,), of numbers, (n_demons,), 0 where unwatched."""
+        signal = np.maximum(self._signal, 0)
+        return np.asarray(np.bincount(signal, weights=numbers, minlength=len(self.signals)))
 
     def _apart(self, values: Floats, has_update: Bools) -> Floats:
         """Return how far values are from the mean of the group's others that are not muted, both (2, n_signals).
@@ -559,13 +561,13 @@ class Surprise:
         group = self._group
         counts = (has_update & ~self.detector.is_muted).astype(np.float64)
         n_others = np.bincount(group, weights=counts)[group] - counts
-        is_group = np.bincount(group)[group] >= _LEAST_GROUP
-        is_apart = is_group & has_update & (n_others > 0.0)
+        is_apart = self._has_group & has_update & (n_others > 0.0)
         distances = np.zeros_like(values)
         for row, own in enumerate(values):
             compared = counts * own
-            others = np.bincount(group, weights=compared)[group] - compared
-            distances[row] = np.where(is_apart, own - others / np.maximum(n_others, 1.0), 0.0)
+            mean = np.bincount(group, weights=compared)[group] - compared
+            mean /= np.maximum(n_others, 1.0)
+            distances[row] = np.where(is_apart, own - mean, 0.0)
         return distances
 
     def _add_point(self, step: int) -> None:
@@ -579,7 +581,8 @@ class Surprise:
             self._n_points = half
             self._points_per_block *= 2
         is_new = self.detector.n % self._points_per_block == 0 or self._n_points == 0
-        evidence = [self.detector.total, *self.detector.discounted.max(axis=0)]
+        discounted = self.detector.discounted
+        evidence = [discounted.mean(), *discounted.max(axis=0)]
         if is_new:
             self._n_points += 1
             points[self._n_points - 1] = 0.0

@@ -304,7 +304,9 @@ class Family(TwoReadings):
 class WatchedHorde:
     """A Horde about readings, of which `noise` is the deviation of each from what the action gives."""
 
-    def __init__(self, mode: Any = "eager", env: type[gymnasium.Env[Any, Any]] = TwoReadings) -> None:
+    def __init__(
+        self, mode: Any = "eager", env: type[gymnasium.Env[Any, Any]] = TwoReadings
+    ) -> None:
         self.interface = Interface.of(env())
         self.n_readings = len(self.interface.channels)
         coder = self.interface.coder
@@ -362,7 +364,7 @@ def test_an_alarm_names_the_noisier_reading_and_its_beginning_and_later_that_pre
 
 
 def test_a_signal_is_compared_with_the_others_of_its_group() -> None:
-    """Of three or more, without itself and without muted ones: a of the four with b, c and d, x of the two with none."""
+    """Without itself and without muted ones: a of four with b, c and d; x of two with none."""
     watched = WatchedHorde(env=Family)
     watched.live(8 * 30, (0.03, 0.06, 0.03, 0.06, 0.03, 0.03))
     for muted in ([], [1]):
@@ -371,8 +373,8 @@ def test_a_signal_is_compared_with_the_others_of_its_group() -> None:
         values = watched.surprise.values
         for own, apart in zip(values[:2], values[2:], strict=True):
             for number in range(4):
-                others = [k for k in range(4) if k not in (number, *muted)]
-                assert apart[number] == pytest.approx(own[number] - own[others].mean())
+                compared = [k for k in range(4) if k not in (number, *muted)]
+                assert apart[number] == pytest.approx(own[number] - own[compared].mean())
                 assert abs(apart[number]) > 1e-3
             np.testing.assert_array_equal(apart[4:], 0.0)
 
