@@ -87,7 +87,10 @@ class Source(ABC):
         surprise.on_event = self._record_surprise
 
     def _record_surprise(self, event: SurpriseEvent) -> None:
-        self._announce(event, "surprise")
+        alarm: str | None = None
+        if event.name in ("surprise", "spreads"):
+            alarm = "surprise"
+        self._announce(event, alarm)
 
     def _record_sensor(self, event: SensorEvent) -> None:
         alarm: str | None = None

@@ -87,6 +87,7 @@ _MOST_QUESTIONS = 3
 _LONG_STANDING = 20  # blocks in a row after which it is said
 _MOST_POINTS = 1024  # of the curve
 _TINY = 1e-12
+_FORM = 1  # of the tests: raise it if a state of the present ones cannot be continued
 
 
 def block_steps(period_s: float) -> int:
@@ -105,16 +106,16 @@ def can_be_surprised(question: GVF) -> bool:
 
 
 class SurpriseEvent(NamedTuple):
-    """An alarm, an alarm that spreads, the end of one, or that a body stands for long.
+    """An alarm, one that spreads, the end of one, or that a body stands for long or the tests begin again.
 
     Attributes:
         name: "surprise"; "spreads" if it follows soon on one that is not over; "fits" when predictions fit again;
-            "stands" if the body stands although it is driven.
+            "stands" if the body stands although it is driven; "begins" if a state is restored that earlier tests saved.
         step: At which it was found.
         began: Step since which predictions do not fit, the likeliest; "fits" has the alarm's, and "stands" the
             first step of the standstill.
         began_first, began_last: The first and the last plausible one.
-        signals: The signals, the most surprising one first; of "stands" the speeds.
+        signals: The signals, the most surprising one first; of "stands" the speeds, of "begins" none.
         changes: What each does: "errs more", "errs less", or that it "is higher" or "is lower" than predicted; with
             "than its group" if only in comparison with the other signals of its group.
         policies: Policies under which the first signal surprises most.
@@ -147,6 +148,11 @@ class SurpriseEvent(NamedTuple):
             return (
                 f"step {self.step:,}: the robot stands although it is driven, since step {self.began:,}; until it "
                 "moves no prediction is tested"
+            )
+        if self.name == "begins":
+            return (
+                f"step {self.step:,}: the tests for surprise begin again, since the state is of an earlier form of "
+                "them; means, references and evidence start at 0"
             )
         changes = [
             f"{signal} {change}" for signal, change in zip(self.signals, self.changes, strict=True)
@@ -506,14 +512,18 @@ class Surprise:
             self._raise(step, mean, deviation)
 
     def _report_standstill(self, step: int) -> None:
-        first_step = self._standstill.since
+        standstill = self._standstill
+        self._notice("stands", step, standstill.since, standstill.speeds)
+
+    def _notice(self, name: str, step: int, began: int, signals: Sequence[str]) -> None:
+        """Report what is no alarm."""
         event = SurpriseEvent(
-            name="stands",
+            name=name,
             step=step,
-            began=first_step,
-            began_first=first_step,
-            began_last=first_step,
-            signals=self._standstill.speeds,
+            began=began,
+            began_first=began,
+            began_last=began,
+            signals=tuple(signals),
             changes=(),
             policies=(),
             questions=(),
@@ -671,20 +681,8 @@ class Surprise:
         if not is_over.any():
             return
         detector.is_muted = detector.is_muted & ~is_over
-        event = SurpriseEvent(
-            name="fits",
-            step=step,
-            began=self._began,
-            began_first=self._began,
-            began_last=self._began,
-            signals=tuple(self.signals[number] for number in np.flatnonzero(is_over)),
-            changes=(),
-            policies=(),
-            questions=(),
-            evidence=detector.total,
-            threshold=self.threshold,
-        )
-        self._report(event)
+        fitting = [self.signals[number] for number in np.flatnonzero(is_over)]
+        self._notice("fits", step, self._began, fitting)
 
     def _report(self, event: SurpriseEvent) -> None:
         self.events.append(event)
@@ -696,6 +694,7 @@ class Surprise:
     def state(self) -> State:
         """Return everything that later alarms depend on."""
         return nested(
+            form={"number": np.array(_FORM)},
             own=attributes(self, *self._SAVED),
             spread=attributes(self._spread, *Standardiser.SAVED),
             residuals=attributes(self._residuals, *Residuals.SAVED),
@@ -705,13 +704,20 @@ class Surprise:
         )
 
     def restore(self, state: State) -> None:
-        """Continue from what `state` returned, with the same questions and rate."""
+        """Continue from what `state` returned, with the same questions and rate.
+
+        If other tests saved it, these begin again, which is an event.
+        """
+        self.events = [_event_of(entry) for entry in untext(state["events/list"])]
+        if int(state.get("form/number", 0)) != _FORM:
+            step = int(state["own/_block_began"])
+            self._notice("begins", step, step, ())
+            return
         put_back(self, inner(state, "own"), *self._SAVED)
         put_back(self._spread, inner(state, "spread"), *Standardiser.SAVED)
         put_back(self._residuals, inner(state, "residuals"), *Residuals.SAVED)
         put_back(self._standstill, inner(state, "standstill"), *Standstill.SAVED)
         self.detector.restore(inner(state, "detector"))
-        self.events = [_event_of(entry) for entry in untext(state["events/list"])]
 
 
 def surprise_table(surprise: Surprise) -> dict[str, Any]:

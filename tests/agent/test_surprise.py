@@ -437,6 +437,29 @@ def test_a_restored_surprise_raises_the_same_alarms() -> None:
     np.testing.assert_array_equal(whole.surprise.curve, copy.surprise.curve)
 
 
+def test_a_state_of_earlier_tests_lets_them_begin_again_and_keeps_the_events() -> None:
+    """Its arrays have other shapes, which would end a life in the middle; the first test is again 225 blocks away."""
+    earlier = WatchedHorde()
+    earlier.live(SETTLED, (0.03, 0.03))
+    earlier.live(400, (0.03, 0.12))
+    events = list(earlier.surprise.events)
+    assert [event.name for event in events] == ["surprise"]
+    state = earlier.surprise.state()
+    del state["form/number"]
+    state["detector/evidence"] = np.zeros((4, 3))
+    watched = WatchedHorde()
+    watched.surprise.restore(state)
+    assert watched.surprise.events[:-1] == events
+    begins = watched.surprise.events[-1]
+    assert begins.name == "begins"
+    assert "begin again" in begins.sentence
+    watched.live(1 + 8 * 100, (0.03, 0.03))
+    assert watched.surprise.steps_missing == 8 * 125
+    watched.live(SETTLED - 8 * 100, (0.03, 0.03))
+    watched.live(400, (0.03, 0.12))
+    assert watched.surprise.events[-1].signals == ("y",)
+
+
 @pytest.mark.parametrize(("n_blocks", "name"), [(25, "spreads"), (300, "surprise")])
 def test_what_changes_soon_after_an_alarm_is_no_further_alarm(n_blocks: int, name: str) -> None:
     """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 224 blocks."""
@@ -490,12 +513,14 @@ def test_a_horde_about_its_own_errors_alone_cannot_be_surprised() -> None:
 # ---- streams and runs -----------------------------------------------------------------------------------------------
 
 
-def rows_of_change(n_rows: int, changed_at: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return readings, (n_rows, 2), and actions, (n_rows,): y is 4 times as noisy from row `changed_at` on."""
+def rows_of_change(
+    n_rows: int, changed_at: int, ended_at: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return readings, (n_rows, 2), and actions, (n_rows,): y is 4 times as noisy from `changed_at` to `ended_at`."""
     rng = np.random.default_rng(11)
     actions = (rng.random(n_rows) < 0.5).astype(int)
     noise = np.full((n_rows, 2), 0.03)
-    noise[changed_at:, 1] = 0.12
+    noise[changed_at:ended_at, 1] = 0.12
     middle = 0.4 + 0.2 * np.append(0, actions[:-1])
     readings = middle[:, None] + noise * rng.standard_normal((n_rows, 2))
     return np.clip(readings, 0.0, 1.0), actions
@@ -569,9 +594,9 @@ def test_after_a_stay_at_a_dock_blocks_are_compared_with_those_after_it(is_docke
     assert (alarm.signals, alarm.changes) == (("y",), ("errs less",))
 
 
-def learn_rows(out: Path, n_rows: int = 4_500, **settings: Any) -> Any:
+def learn_rows(out: Path, n_rows: int = 4_500, ended_at: int | None = None, **settings: Any) -> Any:
     """Learn from rows of which the last 30 % are held out."""
-    readings, actions = rows_of_change(n_rows, changed_at=2_500)
+    readings, actions = rows_of_change(n_rows, changed_at=2_500, ended_at=ended_at)
     questions = [
         GVF(f"{name}{action}", ConstantAction(action, n_actions=2), Channel(i), 0.0)
         for action in (0, 1)
@@ -629,6 +654,18 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
 
     learn_rows(tmp_path / "again")
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written
+
+
+def test_that_predictions_fit_again_is_an_event_and_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(AlarmCommand, "call", lambda _, name, *__, **___: names.append(name))
+    learned = learn_rows(tmp_path / "run", n_rows=9_000, ended_at=3_000, on_alarm="true")
+    events = RunFolder(learned.path).events.read().events
+    kinds = [event["event"] for event in events]
+    assert kinds.count("surprise") == kinds.count("fits") == 1
+    assert names == ["surprise"]
 
 
 STANDING_METADATA = {

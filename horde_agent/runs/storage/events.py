@@ -20,6 +20,8 @@ Events are JSON lines with the `step`, the `row` of the recording if it applies,
     surprise       predictions do not fit since `began`; `signals`, what each does, `policies`, `sentence`
     spreads        those of other signals do not fit either, soon after such an alarm
     fits           predictions of these signals fit again
+    stands         the body stands although it is driven, for a minute
+    begins         the tests for surprise begin again: an earlier form of them saved the snapshot
     diverged       a demon diverged               ended       the run ended: `cause` (a code), `why` (in words)
 
 Alarms are for an unattended run, of a robot or of rows that another program writes: the command is
