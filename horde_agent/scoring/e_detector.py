@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.kernels.ranks import count_references
+from horde_agent.kernels.evidence import bet_on_ranks, count_references
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
@@ -42,10 +42,7 @@ WINDOW = 1000  # values that a new one is compared with
 HOLD = 24  # newest values that are not compared with yet
 BURN_IN = 200  # values before the first test
 STARTS = 300  # values back to which a beginning is looked for
-N_BETS = 7  # that a rank is at most 1, 1/2, 1/4 ... 1/64
 PLAUSIBLE = 20.0  # ratio of evidence within which a beginning is as plausible as the best one
-_SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
-_LARGEST = 1e200  # of R: products of it stay finite
 _SAVED = (
     "evidence",
     "is_muted",
@@ -73,20 +70,6 @@ class Beginning(NamedTuple):
     likeliest: int
     first: int
     last: int
-
-
-_BETS = 2.0 ** np.arange(N_BETS)
-
-
-def e_value(p: Floats) -> Floats:
-    """Return the e-values of ranks in (0, 1], any shape: the mean over j of 2^j where p <= 2^-j.
-
-    Examples:
-        >>> e_value(np.array([0.0009, 0.3, 1.0])).round(2)
-        array([18.14,  0.43,  0.14])
-    """
-    pays = np.asarray(p)[..., np.newaxis] * _BETS <= 1.0
-    return np.asarray(pays @ _BETS / N_BETS)
 
 
 class EDetector:
@@ -128,15 +111,16 @@ class EDetector:
         self._n_confirming = n_confirming
         self._n_at_threshold = 0  # newest values in a row
         self._seed = seed
-        self._held: Floats = np.zeros((HOLD, N_VALUES, n_series))
+        self._held: Floats = np.zeros((HOLD, N_VALUES, n_series), dtype=np.float32)
         self._was_muted: Bools = np.zeros((HOLD, n_series), dtype=np.bool_)
-        self._references: Floats = np.zeros((WINDOW, N_VALUES, n_series))
+        self._references: Floats = np.zeros((WINDOW, N_VALUES, n_series), dtype=np.float32)
         self._n_references = 0
         self._counts: Integers = np.zeros((2, N_VALUES, n_series), dtype=np.int64)
         self._log_e: Floats = np.zeros((STARTS, N_TESTS, n_series), dtype=np.float32)
         self._labels: Integers = np.zeros(STARTS, dtype=np.int64)
         # Compiled here, and not hours later in the middle of a life
-        self._counted(self._references[:0], self._held[0])
+        self._bet(self._held[0], n_references=0, log_e=np.zeros_like(self._log_e[0]))
+        self.evidence[:] = 0.0
 
     @property
     def total(self) -> float:
@@ -157,16 +141,14 @@ class EDetector:
     def update(self, values: Floats, label: int) -> bool:
         """Add a value of each series, shape (N_VALUES, n_series), and return whether it raises an alarm.
 
-        `label` names it where a beginning is reported.
+        Values are compared as float32. `label` names them where a beginning is reported.
         """
+        values = values.astype(np.float32)
         place = self.n % STARTS
         self._labels[place] = label
         self._log_e[place] = 0.0
         if self.is_ready:
-            e = self._e_values(values)
-            self._log_e[place] = np.where(self.is_muted, 0.0, np.log(e))
-            self.evidence = np.minimum((1.0 + self.evidence) * e, _LARGEST)
-            self.evidence[:, self.is_muted] = 0.0
+            self._bet(values, min(self._n_references, WINDOW), self._log_e[place])
             self.n_tested += 1
             self._note_peaks(self.evidence < 1.0)
         self._store(values)
@@ -180,28 +162,17 @@ class EDetector:
         """Follow the peaks of the evidence; those of spells that have ended, (N_TESTS, n_series), are recorded."""
         self._peak = np.maximum(self._peak, self.evidence)
         peaks = np.where(has_ended, self._peak, 0.0)
-        for test in range(N_TESTS):
-            np.maximum.at(self._record[test], self._groups, peaks[test])
+        np.maximum.at(self._record.T, self._groups, peaks.T)
         self._peak[has_ended] = 0.0
 
-    def _e_values(self, values: Floats) -> Floats:
-        """Return the e-value of each test and series, shape (N_TESTS, n_series)."""
-        references = self._references[: min(self._n_references, WINDOW)]
-        n_above, n_equal = self._counted(references, values)
-        # Of the number of values alone, so that a resumed run draws the same
-        share = np.random.default_rng([self._seed, self.n]).random(values.shape)
-        share = np.maximum(share, _SMALLEST_SHARE)
-        n_compared = len(references) + 1
-        p_above = (n_above + share * (1 + n_equal)) / n_compared
-        p_below = np.minimum(1.0 + _SMALLEST_SHARE / n_compared - p_above, 1.0)
-        return e_value(np.concatenate([p_above, p_below]))
-
-    def _counted(self, references: Floats, values: Floats) -> Integers:
-        """Return the numbers of references above and equal to values; shape (2, N_VALUES, n_series)."""
+    def _bet(self, values: Floats, n_references: int, log_e: Floats) -> None:
+        """Multiply the evidence by the e-values of the newest values, and write their logarithms."""
+        references = self._references[:n_references].reshape(n_references, values.size)
         n_above, n_equal = self._counts
-        flat = references.reshape(len(references), values.size)
-        count_references(flat, values.ravel(), n_above.ravel(), n_equal.ravel())
-        return self._counts
+        count_references(references, values.ravel(), n_above.ravel(), n_equal.ravel())
+        # Of the number of values alone, so that a resumed run draws the same
+        shares = np.random.default_rng([self._seed, self.n]).random(values.shape)
+        bet_on_ranks(n_above, n_equal, n_references, shares, self.is_muted, self.evidence, log_e)
 
     def _store(self, values: Floats) -> None:
         """Hold the newest values, and make the oldest held ones references."""
