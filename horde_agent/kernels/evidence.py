@@ -15,7 +15,7 @@ LARGEST = 1e200  # of the evidence: products of it stay finite
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
 
 
-@inner_kernel
+@kernel
 def e_value(p: float) -> float:
     """Return the e-value of a rank in (0, 1]: the mean over j of 2^j where p <= 2^-j.
 
