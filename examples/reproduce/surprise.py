@@ -24,6 +24,7 @@ from examples.reproduce.lives import new_horde
 from examples.reproduce.runner import Job
 from examples.reproduce.stats import join
 from examples.reproduce.water_loop import faulty_loop
+from horde_agent.horde import Mode
 from horde_agent.interface import Interface
 from horde_agent.life.bodies import make_body
 from horde_agent.life.excursions import ExcursionConfig
@@ -314,13 +315,12 @@ def delays_of_others(
     return delays
 
 
-def new_life(
-    seed: int, size: SurpriseSize, robot: Robot, faults: tuple[Fault, ...] = (), state: Any = None
-) -> tuple[Life, Surprise, LearningRows]:
-    """Return a life of a robot that is watched, from a state or from its start."""
-    env = faulty_robot(robot, faults, seed)
+def watched_robot(
+    env: gymnasium.Env[Any, Any], seed: int, size: SurpriseSize, mode: Mode = "eager"
+) -> tuple[Life, Surprise]:
+    """Return a life in an environment that has learned nothing, and what watches it at `RATE`."""
     interface = Interface.of(env).with_chosen_layout()
-    horde = new_horde(interface, excursions(interface)[:: size.stride])
+    horde = new_horde(interface, excursions(interface)[:: size.stride], mode=mode)
     life = Life(
         env,
         horde,
@@ -329,10 +329,17 @@ def new_life(
         interface=interface,
         excursions=ExcursionConfig(size.excursions),
     )
-    surprise = life.student.watch(RATE, seed)
+    return life, life.student.watch(RATE, seed)
+
+
+def new_life(
+    seed: int, size: SurpriseSize, robot: Robot, faults: tuple[Fault, ...] = (), state: Any = None
+) -> tuple[Life, Surprise, LearningRows]:
+    """Return a life of a robot that is watched, from a state or from its start."""
+    life, surprise = watched_robot(faulty_robot(robot, faults, seed), seed, size)
     if state is not None:
         life.restore(dict(state))
-    rows = LearningRows(surprise, interface.period_s)
+    rows = LearningRows(surprise, life.interface.period_s)
     life.observers.append(rows)
     return life, surprise, rows
 

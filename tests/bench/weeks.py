@@ -15,19 +15,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from examples.reproduce.lives import new_horde
-from horde_agent.interface import Interface
+from examples.reproduce.surprise import SurpriseSize, watched_robot
+from horde_agent.horde import Mode
 from horde_agent.life.bodies import make_body
-from horde_agent.life.excursions import ExcursionConfig
-from horde_agent.life.life import Life, LifeHooks, StepEvent
-from horde_agent.policies import StickyRandom
-from horde_agent.questions import excursions
+from horde_agent.life.life import LifeHooks, StepEvent
 from horde_agent.scoring.surprise import Surprise
 
-RATE = "1/week"
 WEEK_STEPS = 6_048_000
-STRIDE = 9
-EXCURSIONS = 0.02
+WEEK = SurpriseSize(before=WEEK_STEPS, after=0, stride=9, excursions=0.02)
 NIGHT = 0.4
 """Share of the light that is left at night."""
 ADDED = ("noise", "walk", "noise_of_motion")
@@ -100,30 +95,19 @@ class Progress(LifeHooks):
             print(f"{event.life.steps:>10,} steps, {dockings} dockings", flush=True)
 
 
-def live_a_week(seed: int, steps: int, mode: Any) -> int:
+def live_a_week(seed: int, steps: int, mode: Mode) -> int:
     """Live, print the alarms, and return their number."""
     day_s = 24.0 * HOUR_S
     if seed % 2:
         day_s = 6.0 * HOUR_S
     env = DayRobot(make_body("simulator", robot="critterbot", physics="planar"), day_s, seed)
-    interface = Interface.of(env).with_chosen_layout()
-    questions = excursions(interface)[::STRIDE]
-    horde = new_horde(interface, questions, mode=mode)
-    life = Life(
-        env,
-        horde,
-        StickyRandom(len(interface.actions)),
-        np.random.default_rng(seed),
-        interface=interface,
-        excursions=ExcursionConfig(EXCURSIONS),
-    )
-    surprise = life.student.watch(RATE, seed)
+    life, surprise = watched_robot(env, seed, WEEK, mode)
     life.observers.append(Progress(surprise))
     with life:
         life.run(steps)
     alarms = [event for event in surprise.events if event.name == "surprise"]
     print(
-        f"seed {seed}: {life.steps:,} steps, {len(questions)} questions, {life.dockings.n_done} "
+        f"seed {seed}: {life.steps:,} steps, {life.student.horde.n_demons} questions, {life.dockings.n_done} "
         f"dockings, {len(alarms)} alarms"
     )
     return len(alarms)
