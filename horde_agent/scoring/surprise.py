@@ -62,7 +62,7 @@ from horde_agent.types import Bools, Floats, Integers
 
 BLOCK_S = 3.2  # of learning: 32 steps at 10 Hz
 FEWEST_STEPS = 8  # of a block
-CONFIRMED_S = 9.6  # of evidence at the threshold, for an alarm: most spells at a wall are shorter
+CONFIRMED_S = 12.8  # of evidence at the threshold, for an alarm: most spells at a wall are shorter
 
 _N_SAMPLES = 2  # of a question: spread and lean
 _LEAST_GROUP = 3  # signals, of which one is compared with the others
