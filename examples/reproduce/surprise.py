@@ -205,7 +205,7 @@ class LearningRows(LifeHooks):
         self._n_learned = n_learned
         evidence = self._surprise.detector.total
         for newest in self._surprise.events[self._n_seen :]:
-            if newest.name in ("surprise", "spreads"):
+            if newest.is_alarm:
                 self.alarms.append((newest, n_learned))
                 evidence = newest.evidence  # which began again at 0
         self._n_seen = len(self._surprise.events)

@@ -11,7 +11,7 @@ from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.types import Bools, Floats, Integers
 
 N_BETS = 7  # that a rank is at most 1, 1/2, 1/4 ... 1/64
-LARGEST = 1e200  # of the evidence: products of it stay finite
+_LARGEST = 1e200  # of the evidence: products of it stay finite
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
 
 
@@ -35,7 +35,7 @@ def e_value(p: float) -> float:
 @inner_kernel
 def _multiply(e: float, test: int, series: int, evidence: Floats, log_e: Floats) -> None:
     """Take the e-value of a test into its evidence, R <- (1 + R) e."""
-    evidence[test, series] = min((1.0 + evidence[test, series]) * e, LARGEST)
+    evidence[test, series] = min((1.0 + evidence[test, series]) * e, _LARGEST)
     log_e[test, series] = math.log(e)
 
 
@@ -76,7 +76,7 @@ def bet_on_ranks(
         n_equal: References that equal it, shape (n_values, n_series).
         n_references: Of each value.
         shares: Of the ties that count as above, in [0, 1), shape (n_values, n_series).
-        is_muted: Series whose evidence is 0, shape (n_series,).
+        is_muted: Series that are not tested, with an evidence of 0, shape (n_series,).
         evidence: R of each test, shape (2 n_values, n_series), changed.
         log_e: Logarithms of the e-values, 0 of muted series, shape (2 n_values, n_series), overwritten.
     """

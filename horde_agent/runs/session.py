@@ -88,7 +88,7 @@ class Source(ABC):
 
     def _record_surprise(self, event: SurpriseEvent) -> None:
         alarm: str | None = None
-        if event.name in ("surprise", "spreads"):
+        if event.is_alarm:
             alarm = "surprise"
         self._announce(event, alarm)
 

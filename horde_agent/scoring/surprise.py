@@ -19,7 +19,7 @@ least 0.2. A *signal* is what questions are about: a channel, the reward, or an 
                    more: at a wall all sensors of distance err more, and one that fails does so alone
     lean apart     the same of its lean
 
-Of these
+Each of these values v gives
 
     u = v - mean               the lagged running mean follows learning that goes on, battery, heat, day and night
     r = u - phi u_previous     blocks that follow one another resemble one another; phi is estimated
@@ -136,6 +136,11 @@ class SurpriseEvent(NamedTuple):
     threshold: float
 
     @property
+    def is_alarm(self) -> bool:
+        """Whether predictions no longer fit: "surprise" and "spreads"."""
+        return self.name in ("surprise", "spreads")
+
+    @property
     def sentence(self) -> str:
         """What is said of it, without a full stop."""
         if self.name == "fits":
@@ -183,7 +188,7 @@ _CHANGES = (
     "errs less than its group",
     "is lower than its group",
 )
-"""Of each test: the values rise, then they fall."""
+"""One for each test: that the values rise, and then that they fall."""
 
 
 class Standardiser:
@@ -489,7 +494,7 @@ class Surprise:
         standstill = self._standstill
         if standstill.end_block(self._block_began):
             if standstill.n_blocks == _LONG_STANDING:
-                self._report_standstill(step)
+                self._notice("stands", step, standstill.since, standstill.speeds)
             return
         samples = block_samples(sums, ratios, self._least_square)
         values = self._values(samples, n_updates=ratios[0])
@@ -510,12 +515,8 @@ class Surprise:
         if is_alarm:
             self._raise(step, mean, deviation)
 
-    def _report_standstill(self, step: int) -> None:
-        standstill = self._standstill
-        self._notice("stands", step, standstill.since, standstill.speeds)
-
     def _notice(self, name: str, step: int, began: int, signals: Sequence[str]) -> None:
-        """Report what is no alarm."""
+        """Report an event that is no alarm."""
         event = SurpriseEvent(
             name=name,
             step=step,

@@ -202,25 +202,28 @@ def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, 
 
 
 def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value() -> None:
-    """The first five tested values of series 0 are above all others, and bring R above 1e6.
+    """Five values of series 0 above all others bring R above 1e6.
 
-    Of both series of its group R then counts divided by R / n, of the third one not.
+    Of both series of its group R then counts divided by R / n, of the third one not. All other tested values are
+    among the middle ones, where no e-value is above 1, so that chance alone discounts nothing.
     """
     rng = np.random.default_rng(0)
     detector = EDetector(n_series=3, threshold=1e99, groups=np.array([0, 0, 1]))
     peak = 0.0
-    for n in range(FIRST_TEST + 400):
+    for n in range(650):
         values = rng.standard_normal((N_VALUES, 3))
-        if FIRST_TEST <= n < FIRST_TEST + 5:
+        if n >= FIRST_TEST:
+            values *= 0.01
+        if 600 <= n < 605:
             values[0, 0] += 9.0
         detector.update(values, label=n)
         peak = max(peak, float(detector.evidence[0, 0]))
-        if n == FIRST_TEST + 4:
+        if n == 604:
             assert detector.discounted[0, 0] == detector.evidence[0, 0] == peak > 1e6
-    assert detector.n_tested == 400
-    share = detector.discounted[0] / detector.evidence[0]
-    np.testing.assert_allclose(share[:2], detector.n_tested / peak)
-    assert share[2] > 0.1  # of its own chance spells
+    assert detector.evidence[0, 0] < 1.0
+    expected = detector.evidence[0] * np.array([detector.n_tested / peak] * 2 + [1.0])
+    assert detector.n_tested == 650 - FIRST_TEST
+    np.testing.assert_allclose(detector.discounted[0], expected)
 
 
 def test_an_alarm_needs_as_many_values_at_the_threshold_as_are_to_confirm_it() -> None:
@@ -439,7 +442,7 @@ def test_a_restored_surprise_raises_the_same_alarms() -> None:
 
 
 def test_a_state_of_earlier_tests_lets_them_begin_again_and_keeps_the_events() -> None:
-    """Its arrays have other shapes, which would end a life in the middle; the first test is again 225 blocks away."""
+    """Its arrays have other shapes, which would end a life in the middle. The first test comes after 225 blocks."""
     earlier = WatchedHorde()
     earlier.live(SETTLED, (0.03, 0.03))
     earlier.live(400, (0.03, 0.12))
@@ -463,8 +466,13 @@ def test_a_state_of_earlier_tests_lets_them_begin_again_and_keeps_the_events() -
 
 @pytest.mark.parametrize(("n_blocks", "name"), [(25, "spreads"), (300, "surprise")])
 def test_what_changes_soon_after_an_alarm_is_no_further_alarm(n_blocks: int, name: str) -> None:
-    """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 224 blocks."""
+    """Reading x becomes noisy 25 or 300 blocks after the alarm about y; soon is within 224 blocks.
+
+    In 3 of 14 such lives the block before the change errs more, too, and the likeliest beginning is 19 steps early.
+    This is another one.
+    """
     watched = WatchedHorde()
+    watched.rng = np.random.default_rng(0)
     watched.live(SETTLED, (0.03, 0.03))
     watched.live(100, (0.03, 0.12))
     (first,) = watched.surprise.events
@@ -475,6 +483,7 @@ def test_what_changes_soon_after_an_alarm_is_no_further_alarm(n_blocks: int, nam
     assert (second.name, second.signals) == (name, ("x",))
     assert second.began_first > first.step
     assert second.began_first <= began <= second.began_last + 16
+    assert abs(second.began - began) <= 16
     assert ("either" in second.sentence) == (name == "spreads")
 
 
