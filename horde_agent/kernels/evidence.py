@@ -95,3 +95,48 @@ def bet_on_ranks(
             p_below = min(1.0 + _SMALLEST_SHARE / n_compared - p_above, 1.0)
             _multiply(e_value(p_above), value, series, evidence, log_e)
             _multiply(e_value(p_below), n_values + value, series, evidence, log_e)
+
+
+@kernel
+def note_peaks(
+    evidence: Floats, ends_below: float, groups: Integers, peak: Floats, record: Floats
+) -> None:
+    """Follow the peaks of the evidence; those of spells that have ended are recorded for their groups.
+
+    Args:
+        evidence: R of each test, shape (n_tests, n_series).
+        ends_below: Evidence below which a spell has ended.
+        groups: Number of each series' group, shape (n_series,).
+        peak: Of the evidence since it was below that, shape (n_tests, n_series), changed.
+        record: The largest peak before, shape (n_tests, n_groups), changed.
+    """
+    for test in range(evidence.shape[0]):
+        for series in range(evidence.shape[1]):
+            peak[test, series] = max(peak[test, series], evidence[test, series])
+            if evidence[test, series] < ends_below:
+                group = groups[series]
+                record[test, group] = max(record[test, group], peak[test, series])
+                peak[test, series] = 0.0
+
+
+@kernel
+def discount(
+    evidence: Floats, groups: Integers, record: Floats, n_tested: int, discounted: Floats
+) -> float:
+    """Write the evidence over what earlier spells of its group would lead one to expect, and return the mean.
+
+    Args:
+        evidence: R of each test, shape (n_tests, n_series).
+        groups: Number of each series' group, shape (n_series,).
+        record: The largest peak of earlier spells, shape (n_tests, n_groups).
+        n_tested: Number of values since the first test.
+        discounted: Shape (n_tests, n_series), overwritten.
+    """
+    n_values = max(n_tested, 1)
+    total = 0.0
+    for test in range(evidence.shape[0]):
+        for series in range(evidence.shape[1]):
+            excess = max(record[test, groups[series]] / n_values, 1.0)
+            discounted[test, series] = evidence[test, series] / excess
+            total += discounted[test, series]
+    return total / evidence.size

@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from horde_agent.kernels.evidence import bet_on_ranks, count_references
+from horde_agent.kernels.evidence import bet_on_ranks, count_references, discount, note_peaks
 from horde_agent.saving import State, attributes, put_back
 from horde_agent.types import Bools, Floats, Integers
 
@@ -121,17 +121,22 @@ class EDetector:
         # Compiled here, and not hours later in the middle of a life
         self._bet(self._held[0], n_references=0, log_e=np.zeros_like(self._log_e[0]))
         self.evidence[:] = 0.0
+        self._note_peaks(ends_below=1.0)
+        discount(self.evidence, self._groups, self._record, 1, np.zeros_like(self.evidence))
 
     @property
     def total(self) -> float:
         """The mean of the discounted evidence, which an alarm compares with the threshold."""
-        return float(self.discounted.mean())
+        discounted = np.zeros_like(self.evidence)
+        total = discount(self.evidence, self._groups, self._record, self.n_tested, discounted)
+        return float(total)
 
     @property
     def discounted(self) -> Floats:
         """Evidence over what earlier spells of its group would lead one to expect, shape (N_TESTS, n_series)."""
-        excess = self._record[:, self._groups] / max(self.n_tested, 1)
-        return np.asarray(self.evidence / np.maximum(excess, 1.0))
+        discounted = np.zeros_like(self.evidence)
+        discount(self.evidence, self._groups, self._record, self.n_tested, discounted)
+        return discounted
 
     @property
     def is_ready(self) -> bool:
@@ -150,7 +155,7 @@ class EDetector:
         if self.is_ready:
             self._bet(values, min(self._n_references, WINDOW), self._log_e[place])
             self.n_tested += 1
-            self._note_peaks(self.evidence < 1.0)
+            self._note_peaks(ends_below=1.0)
         self._store(values)
         self.n += 1
         self._n_at_threshold += 1
@@ -158,12 +163,8 @@ class EDetector:
             self._n_at_threshold = 0
         return self._n_at_threshold >= self._n_confirming
 
-    def _note_peaks(self, has_ended: Bools) -> None:
-        """Follow the peaks of the evidence; those of spells that have ended, (N_TESTS, n_series), are recorded."""
-        self._peak = np.maximum(self._peak, self.evidence)
-        peaks = np.where(has_ended, self._peak, 0.0)
-        np.maximum.at(self._record.T, self._groups, peaks.T)
-        self._peak[has_ended] = 0.0
+    def _note_peaks(self, ends_below: float) -> None:
+        note_peaks(self.evidence, ends_below, self._groups, self._peak, self._record)
 
     def _bet(self, values: Floats, n_references: int, log_e: Floats) -> None:
         """Multiply the evidence by the e-values of the newest values, and write their logarithms."""
@@ -212,7 +213,7 @@ class EDetector:
 
     def restart(self) -> None:
         """Set the evidence to 0, as after an alarm: later beginnings are looked for from here on. References stay."""
-        self._note_peaks(np.ones_like(self.evidence, dtype=np.bool_))
+        self._note_peaks(ends_below=math.inf)
         self.evidence[:] = 0.0
         self._n_at_threshold = 0
         self._log_e[:] = -np.inf  # no beginning is before it

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.interface import REQUEST, SPEED, Interface
+from horde_agent.kernels.surprise import stands
+from horde_agent.types import Floats, Integers
 
 _STEPS = 2.5  # quantisation steps of a speed that are none
 _LEAST_SPEED = 0.02  # share of the range, for a speed without a known step
@@ -83,27 +86,29 @@ class Standstill:
     SAVED = ("_n_steps", "_n_standing", "n_blocks", "since", "_n_after")
 
     def __init__(self, interface: Interface) -> None:
-        self._speeds = parts_of(interface, SPEED)
-        self._requests = parts_of(interface, REQUEST)
-        self.speeds = tuple(part.name for part in self._speeds)
+        speeds = parts_of(interface, SPEED)
+        parts = [*speeds, *parts_of(interface, REQUEST)]
+        self.speeds = tuple(part.name for part in speeds)
+        self._places: Integers = np.array([part.place for part in parts], dtype=np.int64)
+        self._middles: Floats = np.array([part.rest for part in parts], dtype=np.float64)
+        self._least: Floats = np.array([part.least for part in parts], dtype=np.float64)
         self._n_steps = 0  # of the block under way
         self._n_standing = 0
         self.n_blocks = 0
         self.since = -1
         self._n_after = 0  # blocks that are still affected
+        # Compiled here, and not in the middle of a life
+        self.holds(np.zeros(len(interface.channels), dtype=np.float32))
 
     def holds(self, observation: NDArray[Any]) -> bool:
         """Return whether it stands although it is driven, at an observation, shape (n_channels,).
 
         It does not if a speed is missing.
         """
-        if not self._speeds:
+        if not self.speeds:
             return False
-        # One after another: of a robot that moves, the first one says so
-        for part in self._speeds:
-            if not abs(observation[part.place] - part.rest) <= part.least:
-                return False
-        return any(abs(observation[part.place] - part.rest) > part.least for part in self._requests)
+        n_speeds = len(self.speeds)
+        return bool(stands(observation, self._places, self._middles, self._least, n_speeds))
 
     def note(self, observation: NDArray[Any]) -> None:
         """Take in the observation after a step, shape (n_channels,)."""

@@ -51,6 +51,15 @@ from numpy.typing import NDArray
 
 from horde_agent.gvf import GVF, Channel, Prediction, TDError
 from horde_agent.interface import Interface
+from horde_agent.kernels.surprise import (
+    GRAIN,
+    compare_with_group,
+    follow,
+    sample_block,
+    standardise,
+    subtract_expected,
+    sum_signals,
+)
 from horde_agent.learner import Learner
 from horde_agent.questions import question_columns
 from horde_agent.refusals import BadInput
@@ -66,18 +75,11 @@ CONFIRMED_S = 12.8  # of evidence at the threshold, for an alarm: most spells at
 
 _N_SAMPLES = 2  # of a question: spread and lean
 _LEAST_GROUP = 3  # signals, of which one is compared with the others
-_FEWEST_UPDATES = 3  # of a question in a block
-_SPREAD_BLOCKS = 600  # that the mean and deviation of a question reach back
-_SETTLED = 10  # blocks of a question before it counts
 _TREND_BLOCKS = 300  # that the mean of a signal's values reaches back, behind HOLD blocks
 _PHI_BLOCKS = 500  # that the estimate of phi reaches back
 _PHI_AFTER = 30  # blocks before it is used
-_LARGEST_PHI = 0.9
 _SOON = HOLD + BURN_IN  # blocks
-_LEAST_SPREAD = 0.2  # deviation of a spread, which is a logarithm: 20 %
-_GRAIN = 0.25  # of a signal's values
 _LEAST_ENDING = 1e-3  # 1 - gamma, where a question counts most
-_LARGEST_SPREAD = 4.0  # z of a spread, beyond which it is cut off
 _FITS = 0.5  # deviations from the mean before the alarm, within which the mean of HOLD values fits again
 _NAMED = 1e-3  # share of the largest evidence with which a signal is named
 _LEAST_NAMED = 20.0
@@ -85,7 +87,6 @@ _MOST_NAMED = 5
 _MOST_QUESTIONS = 3
 _LONG_STANDING = 20  # blocks in a row after which it is said
 _MOST_POINTS = 1024  # of the curve
-_TINY = 1e-12
 _FORM = 1  # of the tests: raise it if a state of the present ones cannot be continued
 
 
@@ -209,23 +210,10 @@ class Standardiser:
         self.variance: Floats = np.ones(n_numbers)
 
     def update(self, sample: Floats) -> Floats:
-        """Return the distances of a sample, (n_numbers,), NaN without one or before ten, and add it.
-
-        A distance is added cut off at 4 deviations.
-        """
-        is_known = np.isfinite(sample)
-        distance = np.where(is_known, sample - self.mean, 0.0)
-        deviation = np.sqrt(self.variance + _LEAST_SPREAD**2)
-        z = np.where(is_known & (self.n > _SETTLED), distance / deviation, np.nan)
-        is_settled = self.n > _PHI_AFTER
-        most = _LARGEST_SPREAD * deviation
-        distance = np.where(is_settled, np.clip(distance, -most, most), distance)
-        self.n += is_known
-        rate = 1.0 / np.maximum(np.minimum(self.n, _SPREAD_BLOCKS), 1.0)
-        self.mean += rate * distance
-        change = rate * ((1.0 - rate) * distance**2 - self.variance)
-        self.variance = np.where(is_known & (self.n > 1), self.variance + change, self.variance)
-        return np.asarray(z)
+        """Return the distances of a sample, (n_numbers,), NaN without one or before ten, and add it."""
+        z = np.empty_like(sample)
+        standardise(sample, self.n, self.mean, self.variance, z)
+        return z
 
     def begin_present(self) -> None:
         """Begin another present: mean and variance are those of later samples alone."""
@@ -267,31 +255,36 @@ class Residuals:
 
     def update(self, values: Floats, is_muted: Bools) -> Floats:
         """Return the residuals of the newest values; those of muted series, (n_series,), change no mean and no phi."""
-        distance = values - self.mean
-        phi = np.zeros_like(distance)
-        if self._n_pairs > _PHI_AFTER:
-            # Of less than a grain nothing is estimated: a constant series would say at its first change that it lasts
-            phi = np.clip(self._product / np.maximum(self.square, _GRAIN**2), 0.0, _LARGEST_PHI)
-        residuals = distance - phi * self._previous
+        has_phi = self._n_pairs > _PHI_AFTER
+        reach_of_phi = 0.0
         # Both distances are from a mean of the present, which begins HOLD values late
         if self.n_present > HOLD + 1:
             self._n_pairs += 1
-            rate = np.where(is_muted, 0.0, max(1.0 / self._n_pairs, 1.0 / _PHI_BLOCKS))
-            self._product += rate * (distance * self._previous - self._product)
-            # Of the previous distances, so that phi is their regression
-            self.square += rate * (self._previous**2 - self.square)
-        self._previous = distance
+            reach_of_phi = max(1.0 / self._n_pairs, 1.0 / _PHI_BLOCKS)
+        residuals = np.empty_like(values)
+        subtract_expected(
+            values,
+            is_muted,
+            has_phi,
+            reach_of_phi,
+            self.mean,
+            self.square,
+            self._product,
+            self._previous,
+            residuals,
+        )
+        reach_of_mean = 0.0
+        n_released = self.n_present - HOLD + 1
+        if n_released > 0:
+            reach_of_mean = max(1.0 / n_released, 1.0 / _TREND_BLOCKS)
         place = self.n % HOLD
-        if self.n_present >= HOLD:
-            n_released = self.n_present - HOLD + 1
-            reach = max(1.0 / n_released, 1.0 / _TREND_BLOCKS)
-            moves = ~(is_muted | self._was_muted[place])
-            self.mean = self.mean + moves * reach * (self._held[place] - self.mean)
+        is_left_out = is_muted | self._was_muted[place]
+        follow(self._held[place], is_left_out, reach_of_mean, self.mean)
         self._held[place] = values
         self._was_muted[place] = is_muted
         self.n += 1
         self.n_present += 1
-        return np.asarray(residuals)
+        return residuals
 
     @property
     def newest_mean(self) -> Floats:
@@ -419,6 +412,10 @@ class Surprise:
         self._points: Floats = np.zeros((_MOST_POINTS, 2 + n_signals))
         self._points_per_block = 1
         self._n_points = 0
+        # Compiled here, and not later in the middle of a life: a block without an update changes nothing
+        nothing = np.zeros((2, n_demons))
+        self._values(nothing, nothing)
+        Residuals(n_signals).update(self.values, self.detector.is_muted)
 
     def _groups_of_signals(self) -> list[str]:
         groups = {
@@ -496,8 +493,7 @@ class Surprise:
             if standstill.n_blocks == _LONG_STANDING:
                 self._notice("stands", step, standstill.since, standstill.speeds)
             return
-        samples = block_samples(sums, ratios, self._least_square)
-        values = self._values(samples, n_updates=ratios[0])
+        values = self._values(sums, ratios)
         self.values = values
         detector = self.detector
         mean = self._residuals.mean.copy()
@@ -507,7 +503,7 @@ class Surprise:
         if detector.is_ready and self._residuals.n_present <= _SOON:
             return
         # Equal values are ranked at random: a change of less than a grain is none
-        grains = np.round(residuals / _GRAIN)
+        grains = np.round(residuals / GRAIN)
         is_alarm = detector.update(grains, self._block_began)
         self._add_point(step)
         if self.is_surprised:
@@ -532,53 +528,26 @@ class Surprise:
         )
         self._report(event)
 
-    def _values(self, samples: Floats, n_updates: Floats) -> Floats:
-        """Return the values of each signal, shape (N_VALUES, n_signals).
-
-        Args:
-            samples: Spread and lean of each question, shape (2, n_demons).
-            n_updates: Of each question in the block, shape (n_demons,).
-        """
+    def _values(self, sums: Floats, ratios: Floats) -> Floats:
+        """Return the values of each signal in a block, shape (N_VALUES, n_signals)."""
+        samples = np.empty_like(sums)
+        sample_block(sums, ratios, self._least_square, samples)
         z = self._spread.update(samples[0])
         lean = samples[1]
-        is_known = np.isfinite(z) & np.isfinite(lean) & (self._signal >= 0)
-        z = np.where(is_known, z, 0.0)
-        lean = np.where(is_known, lean, 0.0)
-        self._z[self.detector.n % HOLD] = z, lean
-        n_updates = np.where(is_known, n_updates, 0.0)
-        numbers = np.clip(z, -_LARGEST_SPREAD, _LARGEST_SPREAD), lean
-        weights = n_updates, self._reach * np.sqrt(n_updates)
-        values = np.zeros((N_VALUES, len(self.signals)))
-        for row in range(_N_SAMPLES):
-            total = self._sums_of_signals(weights[row])
-            values[row] = self._sums_of_signals(weights[row] * numbers[row])
-            values[row] /= np.maximum(total, _TINY)
-        values[_N_SAMPLES:] = self._apart(values[:_N_SAMPLES], has_update=total > 0.0)
+        values = np.empty((N_VALUES, len(self.signals)))
+        spread_and_lean = values[:_N_SAMPLES]
+        apart = values[_N_SAMPLES:]
+        weights = np.empty_like(spread_and_lean)
+        sum_signals(z, lean, ratios[0], self._reach, self._signal, spread_and_lean, weights)
+        is_muted = self.detector.is_muted
+        group_sums = np.empty((_N_SAMPLES + 1, len(set(self.groups))))
+        compare_with_group(
+            spread_and_lean, weights, is_muted, self._group, self._has_group, group_sums, apart
+        )
+        place = self.detector.n % HOLD
+        self._z[place, 0] = z
+        self._z[place, 1] = lean
         return values
-
-    def _sums_of_signals(self, numbers: Floats) -> Floats:
-        """Return the sums over each signal's questions, (n_signals,), of numbers, (n_demons,), 0 where unwatched."""
-        signal = np.maximum(self._signal, 0)
-        return np.asarray(np.bincount(signal, weights=numbers, minlength=len(self.signals)))
-
-    def _apart(self, values: Floats, has_update: Bools) -> Floats:
-        """Return how far values are from the mean of the group's others that are not muted, both (2, n_signals).
-
-        Args:
-            values: Of spread and lean.
-            has_update: Signals with an update in the block, shape (n_signals,).
-        """
-        group = self._group
-        counts = (has_update & ~self.detector.is_muted).astype(np.float64)
-        n_others = np.bincount(group, weights=counts)[group] - counts
-        is_apart = self._has_group & has_update & (n_others > 0.0)
-        distances = np.zeros_like(values)
-        for row, own in enumerate(values):
-            compared = counts * own
-            mean = np.bincount(group, weights=compared)[group] - compared
-            mean /= np.maximum(n_others, 1.0)
-            distances[row] = np.where(is_apart, own - mean, 0.0)
-        return distances
 
     def _add_point(self, step: int) -> None:
         """Add the evidence to the curve; if that is full, halve it."""
@@ -591,14 +560,14 @@ class Surprise:
             self._n_points = half
             self._points_per_block *= 2
         is_new = self.detector.n % self._points_per_block == 0 or self._n_points == 0
-        discounted = self.detector.discounted
-        evidence = [discounted.mean(), *discounted.max(axis=0)]
+        of_signals = self.detector.discounted.max(axis=0)
         if is_new:
             self._n_points += 1
             points[self._n_points - 1] = 0.0
         newest = points[self._n_points - 1]
         newest[0] = step
-        newest[1:] = np.maximum(newest[1:], evidence)
+        newest[1] = max(newest[1], self.detector.total)
+        newest[2:] = np.maximum(newest[2:], of_signals)
 
     # ---- alarms ----------------------------------------------------------------------------------
 
@@ -760,20 +729,3 @@ def quantisation_steps_of(questions: Sequence[GVF], interface: Interface) -> Flo
                 index = interface.names.index(index)
             steps[number] = interface.steps[index]
     return np.nan_to_num(steps)
-
-
-def block_samples(sums: Floats, ratios: Floats, least_square: Floats | float = 0.0) -> Floats:
-    """Return each question's spread and lean in a block, shape (2, n_demons); NaN if it says too little.
-
-    Args:
-        sums: Of rho delta and rho delta^2, shape (2, n_demons).
-        ratios: Number of steps with rho > 0, and sum of rho, shape (2, n_demons).
-        least_square: What is added to each mean of squares, shape (n_demons,).
-    """
-    n_updates, weight = ratios
-    is_known = (n_updates >= _FEWEST_UPDATES) & np.isfinite(sums).all(axis=0) & (sums[1] > 0.0)
-    weight = np.where(is_known, weight, 1.0)
-    mean, mean_square = np.where(is_known, sums, 1.0) / weight
-    square = least_square + mean_square
-    samples = np.stack([np.log(square), mean * np.sqrt(n_updates / square)])
-    return np.where(is_known, samples, np.nan)

@@ -22,6 +22,7 @@ from horde_agent import (
     learn_from,
 )
 from horde_agent.kernels.evidence import e_value
+from horde_agent.kernels.surprise import compare_with_group, sample_block, sum_signals
 from horde_agent.life.learner import StreamLearner
 from horde_agent.record import Phase
 from horde_agent.refusals import BadInput
@@ -36,11 +37,12 @@ from horde_agent.scoring.e_detector import (
 )
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.standstill import Standstill
-from horde_agent.scoring.surprise import Residuals, Surprise, block_steps
+from horde_agent.scoring.surprise import Residuals, Standardiser, Surprise, block_steps
 from tests.agent.commands import QUESTIONS
 from tests.agent.conftest import PICTURES
 from tests.agent.kills import differences, lived_with_kills
 from tests.oracles import e_detector as slow
+from tests.oracles import surprise as slow_surprise
 
 FIRST_TEST = HOLD + BURN_IN
 
@@ -405,6 +407,71 @@ def test_a_reading_that_is_noisier_than_its_group_is_found_among_changes_that_al
     assert alarm.signals == ("b",)
     assert alarm.changes == ("errs more than its group",)
     assert alarm.began_first <= began <= alarm.began_last + 16
+
+
+def test_values_are_those_of_the_slow_twin() -> None:
+    """Of 15 questions about five signals, one not watched, in 100 blocks: some say too little, one of them nothing.
+
+    Of four signals three form a group; the second one is muted from block 60 on. A block of 40 has an error that is
+    no number.
+    """
+    rng = np.random.default_rng(7)
+    groups = ["a", "a", "a", "b", "b"]
+    signal = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, -1])
+    gammas = rng.choice([0.0, 0.5, 0.9, 1.0], size=signal.size)
+    steps = rng.choice([0.0, 0.1], size=signal.size)
+    questions = [
+        slow_surprise.Question(number, gamma, step)
+        for number, gamma, step in zip(signal.tolist(), gammas, steps, strict=True)
+    ]
+    standardiser = Standardiser(signal.size)
+    reach = 1.0 / np.maximum(1.0 - gammas, 1e-3)
+    group = np.array([0, 0, 0, 1, 1])
+    has_group = np.array([True, True, True, False, False])
+    is_muted = np.zeros(5, dtype=bool)
+    means = np.empty((2, 5))
+    weights = np.empty((2, 5))
+    apart = np.empty((2, 5))
+    samples = np.empty((2, signal.size))
+    n_known = 0
+    for block in range(100):
+        ratios = np.zeros((2, signal.size))
+        ratios[0] = rng.integers(0, 20, size=signal.size)
+        ratios[0, 13] = 2.0
+        ratios[1] = ratios[0] * rng.uniform(0.5, 3.0, size=signal.size)
+        scale = np.exp(rng.standard_normal(signal.size) * (1.0 + 4.0 * (block % 35 == 34)))
+        sums = ratios[1] * np.array([scale * rng.standard_normal(signal.size), scale**2])
+        if block == 40:
+            sums[0, 2] = np.nan
+        is_muted[1] = block >= 60
+        sample_block(sums, ratios, steps**2, samples)
+        z = standardiser.update(samples[0])
+        sum_signals(z, samples[1], ratios[0], reach, signal, means, weights)
+        compare_with_group(means, weights, is_muted, group, has_group, np.empty((3, 2)), apart)
+        expected, has_update = slow_surprise.own_values(questions, sums, ratios, n_signals=5)
+        np.testing.assert_allclose(means, expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(weights > 0.0, [has_update] * 2)
+        expected = slow_surprise.apart_values(expected, has_update, is_muted.tolist(), groups)
+        np.testing.assert_allclose(apart, expected, rtol=1e-9, atol=1e-12)
+        n_known += sum(has_update)
+    assert 400 < n_known < 500
+
+
+def test_residuals_are_those_of_the_slow_twin() -> None:
+    """Of three series of four values that lean on the preceding ones, one of them muted for 40 blocks."""
+    rng = np.random.default_rng(8)
+    residuals = Residuals(3)
+    series = [[slow_surprise.Series(HOLD) for _ in range(3)] for _ in range(N_VALUES)]
+    values = np.zeros((N_VALUES, 3))
+    is_muted = np.zeros(3, dtype=bool)
+    for block in range(400):
+        values = 0.7 * values + rng.standard_normal((N_VALUES, 3)) + 0.1
+        is_muted[2] = 150 <= block < 190
+        expected = [
+            [series[row][k].residual(values[row, k], bool(is_muted[k])) for k in range(3)]
+            for row in range(N_VALUES)
+        ]
+        np.testing.assert_allclose(residuals.update(values, is_muted), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("row", [0, 1])
