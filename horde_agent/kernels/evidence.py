@@ -13,6 +13,7 @@ from horde_agent.types import Bools, Floats, Integers
 N_BETS = 7  # that a rank is at most 1, 1/2, 1/4 ... 1/64
 _LARGEST = 1e200  # of the evidence: products of it stay finite
 _SMALLEST_SHARE = 1e-9  # of a tie: a rank is not 0
+_DISTRUST = 1.5  # power of what an earlier spell was above chance
 
 
 @kernel
@@ -137,6 +138,6 @@ def discount(
     for test in range(evidence.shape[0]):
         for series in range(evidence.shape[1]):
             excess = max(record[test, groups[series]] / n_values, 1.0)
-            discounted[test, series] = evidence[test, series] / excess
+            discounted[test, series] = evidence[test, series] / excess**_DISTRUST
             total += discounted[test, series]
     return total / evidence.size

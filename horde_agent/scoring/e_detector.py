@@ -15,7 +15,9 @@ An alarm is raised if the mean is at T for `n_confirming` values in a row: later
 
 Machines have spells, at a wall or a dock, in which values are not exchangeable. A test is therefore discounted if its
 R, or that of a series of the same group, once reached M and fell again below 1: n values after the first test it
-counts divided by M / n, if that is above 1. This makes alarms later, never earlier, so that the bound stays.
+counts divided by (M / n)^1.5, if M / n is above 1. By chance the largest of n values is near n; where spells are
+longer than by chance, the next one may be longer still, hence the power: with M / n alone there were twice as many
+false alarms. This makes alarms later, never earlier, so that the bound stays.
 
 Assumption: a value's rank is uniform given the ranks before it. It holds if values are exchangeable and all earlier
 ones are compared with. Here they are the `WINDOW` values before the last `HOLD` ones, so that a change is not

@@ -206,7 +206,7 @@ def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, 
 def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value() -> None:
     """Five values of series 0 above all others bring R above 1e6.
 
-    Of both series of its group R then counts divided by R / n, of the third one not. All other tested values are
+    Of both series of its group R then counts divided by (R / n)^1.5, of the third one not. All other tested values are
     among the middle ones, where no e-value is above 1, so that chance alone discounts nothing.
     """
     rng = np.random.default_rng(0)
@@ -223,7 +223,7 @@ def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value()
         if n == 604:
             assert detector.discounted[0, 0] == detector.evidence[0, 0] == peak > 1e6
     assert detector.evidence[0, 0] < 1.0
-    expected = detector.evidence[0] * np.array([detector.n_tested / peak] * 2 + [1.0])
+    expected = detector.evidence[0] * np.array([(detector.n_tested / peak) ** 1.5] * 2 + [1.0])
     assert detector.n_tested == 650 - FIRST_TEST
     np.testing.assert_allclose(detector.discounted[0], expected)
 
