@@ -47,6 +47,7 @@ from horde_agent.runs.config import (
     refuse_out_of_range,
 )
 from horde_agent.runs.exit_reason import Ended, SignalHandler, handling_signals, unfailing
+from horde_agent.scoring.rates import seconds_between
 from horde_agent.watch import WatchConfig
 
 FAULT = 1
@@ -157,6 +158,8 @@ def _resume(command: ResumeConfig, signals: SignalHandler) -> None:
 def _report(command: ReportConfig, _: SignalHandler) -> None:
     for run in (command.run, *command.others):
         refuse_no_run(run)
+    if command.surprise is not None:
+        _find_surprises(command)
     if command.others:
         from horde_agent.runs.reporting.compare import write_comparison
 
@@ -165,6 +168,23 @@ def _report(command: ReportConfig, _: SignalHandler) -> None:
     from horde_agent.runs.reporting.report import write_report
 
     print(write_report(command.run))
+
+
+def _find_surprises(command: ReportConfig) -> None:
+    """Find the surprises of a run, for its report."""
+    rate = str(command.surprise)
+    if command.others:
+        raise BadInput("--surprise is for the report of one run, without further ones")
+    try:
+        seconds_between(rate)
+    except BadInput as error:
+        raise BadInput(f"--surprise {rate}: {error}") from None
+    from rich.console import Console
+
+    from horde_agent.runs.sources.relearn import find_surprises
+    from horde_agent.runs.storage.folder import RunFolder
+
+    find_surprises(RunFolder(command.run), rate, Console(stderr=True))
 
 
 def _bench(command: BenchConfig, _: SignalHandler) -> None:

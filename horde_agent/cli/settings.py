@@ -20,6 +20,8 @@ class ReportConfig:
     Attributes:
         run: The run's folder.
         others: Further runs to compare with the first.
+        surprise: Learn from the log again, and report when predictions no longer fit, with so many false
+            alarms: as "1/week". The run need not have watched for them.
     """
 
     run: tyro.conf.Positional[Path]
@@ -27,6 +29,9 @@ class ReportConfig:
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="[PATH ...]", help_behavior_hint="(default: none)"),
     ] = ()
+    surprise: Annotated[
+        str | None, tyro.conf.arg(metavar="RATE", help_behavior_hint="(default: none)")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from horde_agent.scoring.e_detector import (
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.standstill import Standstill
 from horde_agent.scoring.surprise import Residuals, Standardiser, Surprise, block_steps
-from tests.agent.commands import QUESTIONS
+from tests.agent.commands import QUESTIONS, horde
 from tests.agent.conftest import PICTURES
 from tests.agent.kills import differences, lived_with_kills
 from tests.oracles import e_detector as slow
@@ -869,6 +869,37 @@ def test_fewer_rows_than_a_first_test_needs_are_refused_with_their_number(tmp_pa
     with pytest.raises(BadInput, match=r"needs 1,800 steps .* are 599: 1,201 more are needed"):
         learn_rows(tmp_path / "run", n_rows=600)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.sim
+def test_the_report_of_a_recorded_run_finds_its_surprises_afterwards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same evidence and alarms as in a life that watched; so high a rate has some without a fault."""
+    questions = tmp_path / "questions.toml"
+    questions.write_text(QUESTIONS)
+    words = f"learn --questions {questions} --physics planar --steps 20000 --seed 4"
+    assert horde(words, f"--surprise 600/hour --out {tmp_path / 'watched'}") == 0
+    watched = RunFolder(tmp_path / "watched").surprise.read_bytes()
+    events = json.loads(watched)["events"]
+    assert events
+    run = RunFolder(tmp_path / "run")
+    assert horde(words, f"--out {run.path}") == 0
+    summary = run.summary.read_bytes()
+    assert not run.surprise.exists()
+    capsys.readouterr()
+    monkeypatch.setattr(report, "draw_pictures", PICTURES)
+    assert horde(f"report {run.path} --surprise 600/hour") == 0
+    printed = " ".join(capsys.readouterr().err.split())
+    assert all(event["sentence"] in printed for event in events)
+    assert run.surprise.read_bytes() == watched
+    assert run.summary.read_bytes() == summary
+    assert "at most 600/hour if nothing changes" in run.report.read_text(encoding="utf-8")
+    for wrong in ("0/week", "1"):
+        assert horde(f"report {run.path} --surprise {wrong}") == 2
+        assert f"--surprise {wrong}: " in capsys.readouterr().err
+    assert horde(f"report {run.path} {tmp_path / 'watched'} --surprise 1/week") == 2
+    assert "one run" in capsys.readouterr().err
 
 
 def surprises_of(run: Path) -> list[str]:

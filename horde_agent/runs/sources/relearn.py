@@ -6,6 +6,7 @@ Tables are missing after a kill, a power failure or a full disk.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -47,18 +48,48 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
     with staging_folder(folder.excursions) as stage:
         excursions = stage / folder.excursions.name
         source = _rows_again(run, excursions, console)
-        session = Session(source, console, missing=missing)
-        try:
-            with CompileNotice(console).installed():
-                session.begin()
-            with folder.reading():
-                summary = session.learn()
-        except Unwritten as error:
-            raise error.why from None
+        summary = _learn(folder, source, missing, console)
         if not record_files(folder.excursions):
             for file in record_files(excursions):
                 publish(file, folder.log / file.name)
     return summary
+
+
+def find_surprises(folder: RunFolder, rate: str, console: Console) -> None:
+    """Learn from a run's log again from its start, watch for surprises, and say and write them: surprise.json.
+
+    Nothing else of the run changes. `rate` is that of false alarms, as "1/week".
+
+    Raises:
+        BadInput: If there is no log or another necessary file, or too few rows.
+        OSError: If surprise.json cannot be written.
+    """
+    folder.refuse_removed("be searched for surprises")
+    run = open_run(folder, surprise=rate)
+    console.print(f"{folder.path}: learning from its log again", highlight=False, soft_wrap=True)
+    with staging_folder(folder.excursions) as stage:
+        source = RecordedRows(run, excursions=stage / folder.excursions.name)
+        _learn(folder, source, [folder.surprise], console)
+    surprise = source.student.surprise
+    assert surprise is not None
+    for event in surprise.events:
+        console.print(event.sentence, highlight=False, soft_wrap=True)
+    if not surprise.events:
+        console.print("no surprise", highlight=False)
+
+
+def _learn(
+    folder: RunFolder, source: RecordedRows, missing: Sequence[Path], console: Console
+) -> dict[str, Any]:
+    """Learn from rows, write the missing tables, and return the summary."""
+    session = Session(source, console, missing=missing)
+    try:
+        with CompileNotice(console).installed():
+            session.begin()
+        with folder.reading():
+            return session.learn()
+    except Unwritten as error:
+        raise error.why from None
 
 
 def _rows_again(run: Run, excursions: Path, console: Console) -> RecordedRows:

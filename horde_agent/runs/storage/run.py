@@ -110,7 +110,10 @@ class Run:
 
 
 def open_run(
-    folder: RunFolder, header: dict[str, Any] | None = None, own: Questions | None = None
+    folder: RunFolder,
+    header: dict[str, Any] | None = None,
+    own: Questions | None = None,
+    surprise: str | None = None,
 ) -> Run:
     """Return the run of a folder at its start, as one Horde and without its robot; nothing is written.
 
@@ -120,11 +123,14 @@ def open_run(
         folder: Its folder.
         header: Of its recording; read when None, from one with rows.
         own: Its questions if they were given in Python.
+        surprise: Rate of false alarms with which to watch for surprises; its own when None.
 
     Raises:
         BadInput: If its settings, its recording or its questions cannot be read or were changed.
     """
     config = replace(folder.sound_settings().of_one_horde, on_alarm=None)
+    if surprise is not None:
+        config = replace(config, surprise=surprise)
     header = header or folder.extent().header
     try:
         env = HeaderEnv(header)
