@@ -20,8 +20,8 @@ class ReportConfig:
     Attributes:
         run: The run's folder.
         others: Further runs to compare with the first.
-        surprise: Learn from the log again, and report when predictions no longer fit, with so many false
-            alarms: as "1/week". The run need not have watched for them.
+        surprise: Learn from the log again, and report when predictions stop fitting, at this rate of false
+            alarms: "1/week". The run need not have watched for them.
     """
 
     run: tyro.conf.Positional[Path]

@@ -28,7 +28,7 @@ def sample_block(sums: Floats, ratios: Floats, least_square: Floats, samples: Fl
     Args:
         sums: Of rho delta and rho delta^2, shape (2, n_demons).
         ratios: Number of steps with rho > 0, and sum of rho, shape (2, n_demons).
-        least_square: What is added to each mean of squares, shape (n_demons,).
+        least_square: Added to each mean of squares, shape (n_demons,).
         samples: Spread and lean, shape (2, n_demons), overwritten.
     """
     for demon in range(sums.shape[1]):
@@ -207,7 +207,7 @@ def subtract_expected(
 
 
 @kernel
-def follow(values: Floats, is_left_out: Bools, reach: float, mean: Floats) -> None:
+def follow_trend(values: Floats, is_left_out: Bools, reach: float, mean: Floats) -> None:
     """Move the means toward values, both (n_values, n_series), but of the series that are left out, (n_series,)."""
     for value in range(values.shape[0]):
         for s in range(values.shape[1]):

@@ -54,7 +54,7 @@ from horde_agent.interface import Interface
 from horde_agent.kernels.surprise import (
     GRAIN,
     compare_with_group,
-    follow,
+    follow_trend,
     sample_block,
     standardise,
     subtract_expected,
@@ -279,7 +279,7 @@ class Residuals:
             reach_of_mean = max(1.0 / n_released, 1.0 / _TREND_BLOCKS)
         place = self.n % HOLD
         is_left_out = is_muted | self._was_muted[place]
-        follow(self._held[place], is_left_out, reach_of_mean, self.mean)
+        follow_trend(self._held[place], is_left_out, reach_of_mean, self.mean)
         self._held[place] = values
         self._was_muted[place] = is_muted
         self.n += 1

@@ -206,8 +206,8 @@ def test_a_shift_is_found_in_its_series_with_its_beginning(by: float, row: int, 
 def test_after_a_spell_a_group_is_discounted_by_the_evidence_of_then_per_value() -> None:
     """Five values of series 0 above all others bring R above 1e6.
 
-    Of both series of its group R then counts divided by (R / n)^1.5, of the third one not. All other tested values are
-    among the middle ones, where no e-value is above 1, so that chance alone discounts nothing.
+    The R of both series of its group then counts divided by (R / n)^1.5, that of the third one does not. All other
+    tested values are among the middle ones, where no e-value is above 1, so that chance alone discounts nothing.
     """
     rng = np.random.default_rng(0)
     detector = EDetector(n_series=3, threshold=1e99, groups=np.array([0, 0, 1]))
@@ -410,10 +410,10 @@ def test_a_reading_that_is_noisier_than_its_group_is_found_among_changes_that_al
 
 
 def test_values_are_those_of_the_slow_twin() -> None:
-    """Of 15 questions about five signals, one not watched, in 100 blocks: some say too little, one of them nothing.
+    """15 questions about five signals, one not watched, in 100 blocks: some say too little, one of them nothing.
 
-    Of four signals three form a group; the second one is muted from block 60 on. A block of 40 has an error that is
-    no number.
+    The first three signals form a group; the second one is muted from block 60 on. Block 40 has an error that is no
+    number.
     """
     rng = np.random.default_rng(7)
     groups = ["a", "a", "a", "b", "b"]
@@ -458,7 +458,7 @@ def test_values_are_those_of_the_slow_twin() -> None:
 
 
 def test_residuals_are_those_of_the_slow_twin() -> None:
-    """Of three series of four values that lean on the preceding ones, one of them muted for 40 blocks."""
+    """Three series of four values that lean on the preceding ones, one of them muted for 40 blocks."""
     rng = np.random.default_rng(8)
     residuals = Residuals(3)
     series = [[slow_surprise.Series(HOLD) for _ in range(3)] for _ in range(N_VALUES)]

@@ -48,7 +48,7 @@ def relearn_tables(folder: RunFolder, console: Console) -> dict[str, Any]:
     with staging_folder(folder.excursions) as stage:
         excursions = stage / folder.excursions.name
         source = _rows_again(run, excursions, console)
-        summary = _learn(folder, source, missing, console)
+        summary = _write_tables(folder, source, missing, console)
         if not record_files(folder.excursions):
             for file in record_files(excursions):
                 publish(file, folder.log / file.name)
@@ -69,7 +69,7 @@ def find_surprises(folder: RunFolder, rate: str, console: Console) -> None:
     console.print(f"{folder.path}: learning from its log again", highlight=False, soft_wrap=True)
     with staging_folder(folder.excursions) as stage:
         source = RecordedRows(run, excursions=stage / folder.excursions.name)
-        _learn(folder, source, [folder.surprise], console)
+        _write_tables(folder, source, [folder.surprise], console)
     surprise = source.student.surprise
     assert surprise is not None
     for event in surprise.events:
@@ -78,7 +78,7 @@ def find_surprises(folder: RunFolder, rate: str, console: Console) -> None:
         console.print("no surprise", highlight=False)
 
 
-def _learn(
+def _write_tables(
     folder: RunFolder, source: RecordedRows, missing: Sequence[Path], console: Console
 ) -> dict[str, Any]:
     """Learn from rows, write the missing tables, and return the summary."""
