@@ -115,6 +115,18 @@ def as_categories(cells: Cells, categories: Sequence[str]) -> Floats:
     return np.array([numbers.get(category_of(cell), math.nan) for cell in cells.tolist()])
 
 
+def as_actions(cells: Cells, names: Sequence[str]) -> Floats:
+    """Return the number of each cell's action, float64, shape (n_rows,), by its number or name; NaN for other cells."""
+    numbers = as_numbers(cells)
+    if cells.dtype.kind in "OUT":
+        number_of = {name: float(number) for number, name in enumerate(names)}
+        for i in np.flatnonzero(np.isnan(numbers)).tolist():
+            cell = cells[i]
+            if isinstance(cell, str):
+                numbers[i] = number_of.get(cell.strip(), math.nan)
+    return numbers
+
+
 def category_of(cell: Any) -> str:
     """Return a cell's text as the name of a category: 3.0 is 3, None is empty."""
     if cell is None:

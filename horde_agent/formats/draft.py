@@ -38,7 +38,7 @@ _KEYS = {
     "period_s": Key("1.0", "duration of a step in seconds; required"),
     "time": Key('"t"', "column of times, increasing in an episode"),
     "time_unit": Key('"s"', "of these times: s, ms, us or ns"),
-    "action": Key('"a"', "the action taken from the row's observation: 0, 1, ..."),
+    "action": Key('"a"', "the action taken from the row's observation: 0, 1, ..., or a name"),
     "actions": Key('["left", "right"]', "their names"),
     "b": Key('"b"', 'its probability in (0, 1]; or "estimate"'),
     "next_reward": Key('"reward"', "the reward of the row's action"),
@@ -109,7 +109,7 @@ def draft_table_columns(table_name: str, rows: Mapping[str, Cells], form: CsvFor
     """
     kinds = _by_kind(rows)
     numbers = kinds.numbers
-    settings = _settings(numbers, kinds.dates)
+    settings = _settings(rows, kinds)
     if not form.header:
         settings["header"] = False
     if form.decimal is not None:
@@ -155,9 +155,11 @@ def _findings(settings: Mapping[str, Any], kinds: _Kinds) -> list[str]:
     comments = []
     if "action" not in settings:
         comments.append(
-            '# No column of actions was recognised. Name it, action = "NAME", whole numbers from 0, to ask about other'
+            '# No column of actions was recognised. Name it, action = "NAME", whole numbers from 0 or names that'
         )
-        comments.append("# policies; without actions ask `--questions nexting`.")
+        comments.append(
+            "# `actions` lists, to ask about other policies; without actions ask `--questions nexting`."
+        )
     counter = settings.get("episode_step")
     if counter is not None:
         column = kinds.numbers[counter]
@@ -277,8 +279,10 @@ def _has_values(column: Cells) -> bool:
     return bool((is_number | is_claim).mean() > 0.5)
 
 
-def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[str, Any]:
+def _settings(rows: Mapping[str, Cells], kinds: _Kinds) -> dict[str, Any]:
     """Return the keys that follow from the names of columns and their first rows."""
+    columns = dict(kinds.numbers)
+    dates = kinds.dates
     found: dict[str, Any] = {}
     for key in _DRAFTED:
         name = name_called(USUAL_NAMES[key], list(columns))
@@ -291,7 +295,13 @@ def _settings(columns: Mapping[str, Cells], dates: Mapping[str, Cells]) -> dict[
         n_actions = int(np.nanmax(cells.as_numbers(columns[found["action"]]))) + 1
         found["actions"] = [f"action_{a}" for a in range(n_actions)]
     else:
-        found.pop("b", None)
+        name = name_called(USUAL_NAMES["action"], list(kinds.categories))
+        if name is None:
+            found.pop("b", None)
+        else:
+            found["action"] = name
+            found["actions"] = kinds.categories[name]
+            columns[name] = rows[name]
     if "time" in found:
         times = {**columns, **dates}[found["time"]]
         unit = _time_unit(found["time"], times)
@@ -368,7 +378,8 @@ def _marks(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> dict[str, 
 def _have_actions(columns: Mapping[str, Cells], found: Mapping[str, Any]) -> Bools:
     """Return which rows have an action with a probability above 0, or numbers of a continuous one, shape (n_rows,)."""
     if "action" in found:
-        have_actions = np.asarray(cells.as_numbers(columns[found["action"]]) >= 0)
+        actions = cells.as_actions(columns[found["action"]], found["actions"])
+        have_actions = np.asarray(actions >= 0)
         if "b" in found:
             have_actions &= cells.as_numbers(columns[found["b"]]) > 0
         return have_actions

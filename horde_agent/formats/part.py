@@ -102,12 +102,14 @@ class Part:
     @cached_property
     def actions(self) -> Actions:
         """The actions and their probabilities."""
-        action = self.numbers("action")
+        action = None
         b = self.numbers("b")
         is_valid = np.ones(self.n_rows, dtype=bool)
         has_b = is_valid
-        if action is not None:
-            is_valid = are_below(action, len(self._columns.actions.actions))
+        columns = self._columns.actions
+        if columns.action is not None:
+            action = cells.as_actions(self.column(columns.action), columns.actions)
+            is_valid = are_below(action, len(columns.actions))
         if b is not None:
             has_b = np.asarray((b > 0.0) & (b <= 1.0))
         return Actions(action, b, is_valid, has_b)

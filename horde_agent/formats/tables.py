@@ -45,7 +45,7 @@ from horde_agent.policies import Policy
 from horde_agent.record import NO_ACTION, Flag, Phase, Row, Stream, new_rows, row_dtype, rows_in
 from horde_agent.refusals import BadInput
 from horde_agent.toml import toml_value
-from horde_agent.types import Bools, Floats
+from horde_agent.types import Bools, Floats, listed
 
 _ACTED = (int(Phase.BEHAVE), int(Phase.EXCURSION))
 _NEEDED = (*_ACTED, int(Phase.END))
@@ -749,6 +749,10 @@ class Table:
             must = f"must be a whole number in 0..{n - 1}"
             if n == 1:
                 must = "must be 0, the only action: actions are numbered from 0"
+            if self._has_action_names:
+                must = f"{must}, or the name of an action: {listed(columns.actions)}"
+            else:
+                must = f'{must}; texts need `actions`, as actions = ["left", "right"]'
             part.check(~acted | actions.is_valid, columns.action, must)
             rows["action"] = np.where(acted, actions.number, NO_ACTION)
         if actions.b is not None:

@@ -18,7 +18,7 @@ from horde_agent import GVF, Behaviour, Channel, learn_from
 from horde_agent.formats.columns import Columns
 from horde_agent.formats.tables import Table
 from horde_agent.interface import Interface
-from horde_agent.record import Flag
+from horde_agent.record import NO_ACTION, Flag
 from horde_agent.refusals import BadInput
 from horde_agent.runs.storage.run import HeaderEnv
 from horde_agent.toml import parsed_toml
@@ -282,6 +282,57 @@ def test_a_draft_says_that_no_action_was_recognised_and_leaves_identifiers_out(
     rows = rows_of(file, named)
     assert np.flatnonzero(rows["flags"] & Flag.GAP).tolist() == [0, 3, 6, 9, 12]
     assert rows_of(file, draft)["observation"][:, 0].tolist() == [i % 5 for i in range(15)]
+
+
+NAMED = """
+period_s = 1.0
+action = "a"
+actions = ["left", "right", "stop"]
+b = "p"
+[[channel]]
+column = "x"
+"""
+
+
+def test_an_action_may_be_given_by_its_name_as_by_its_number(tmp_path: Path) -> None:
+    """Also by both in one column, and with a last row without one."""
+    numbers = csv_file(tmp_path, "x,a,p\n1,2,.5\n2,1,.5\n3,0,.25\n4,,\n")
+    rows = rows_of(numbers, NAMED)
+    assert rows["action"].tolist() == [2, 1, 0, NO_ACTION]
+    for cells in (("stop", "right", "left"), (" stop ", "1", "left"), ('"stop"', "right", "0")):
+        lines = [
+            f"{i + 1},{cell},{b}"
+            for i, (cell, b) in enumerate(zip(cells, (".5", ".5", ".25"), strict=True))
+        ]
+        file = csv_file(tmp_path, "\n".join(["x,a,p", *lines, "4,,"]) + "\n")
+        assert rows_of(file, NAMED).tobytes() == rows.tobytes(), cells
+
+
+def test_a_text_that_names_no_action_is_refused_with_the_names(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "x,a,p\n1,stop,.5\n2,Right,.5\n3,left,.5\n")
+    must = r"row 2, column 'a': 'Right' must be a whole number in 0..2, or the name of an action: left, right, stop"
+    with pytest.raises(BadInput, match=must):
+        rows_of(file, NAMED)
+    without_names = NAMED.replace('actions = ["left", "right", "stop"]', "")
+    with pytest.raises(
+        BadInput, match=r"row 1, column 'a': 'stop' must be .*; texts need `actions`"
+    ):
+        rows_of(file, without_names)
+
+
+def test_a_column_of_actions_by_name_is_drafted(tmp_path: Path) -> None:
+    """It is no channel of categories; a terminal row with an action means that this led there."""
+    lines = [f"{i % 7},{('right', 'left')[i % 2]},.5,{i % 5 == 4}" for i in range(15)]
+    file = csv_file(tmp_path, "x,action,b,done\n" + "\n".join(lines) + "\n")
+    draft = draft_columns(file)
+    columns = Columns.of(parsed_toml(draft))
+    assert columns.actions.action == "action"
+    assert columns.actions.actions == ("left", "right")
+    assert columns.actions.b == "b"
+    assert columns.episodes.convention == "transition"
+    assert [channel.column for channel in columns.channel] == ["x"]
+    acted = rows_of(file, draft)["action"]
+    assert acted[acted != NO_ACTION].tolist() == [(1, 0)[i % 2] for i in range(15)]
 
 
 def test_further_marks_and_the_next_observation_are_no_channels(tmp_path: Path) -> None:

@@ -231,6 +231,38 @@ def test_a_header_may_come_again_in_another_order(folder: Folder) -> None:
     assert folder.weights("again") == folder.weights("first")
 
 
+def test_actions_by_name_teach_what_their_numbers_teach(folder: Folder) -> None:
+    """In CSV, in JSON, and in Python."""
+    table = rows(60)
+    names = table | {"a": np.array(["left", "right"])[table["a"]]}
+    assert folder.run(f"{LEARN} --horizon 10 --out numbers", csv_lines(table)) == 0
+    assert folder.run(f"{LEARN} --horizon 10 --out csv", csv_lines(names)) == 0
+    assert folder.run(f"{LEARN} --horizon 10 --out json", json_lines(names)) == 0
+    with stream_run(out="python of numbers", questions="excursions") as learner:
+        give(learner, table, 0, 60)
+    with stream_run(out="python", questions="excursions") as learner:
+        for t in range(60):
+            observation = [table["x"][t], table["y"][t]]
+            learner.row(observation, str(names["a"][t]), table["p"][t], table["t"][t])
+
+    assert summary_of("numbers")["learning_steps"] == 59
+    assert folder.weights("csv") == folder.weights("json") == folder.weights("numbers")
+    assert folder.weights("python") == folder.weights("python of numbers")
+
+
+def test_a_row_of_texts_alone_is_no_header(folder: Folder) -> None:
+    """Of 21 rows of a category and an action by name, 20 transitions are learned."""
+    folder.describe(
+        'period_s = 0.1\naction = "a"\nactions = ["left", "right"]\n[[channel]]\ncolumn = "x"\n'
+        'categories = ["dry", "wet"]\n'
+    )
+    lines = ["x,a", *(f"{('dry', 'wet')[t % 3 % 2]},{('left', 'right')[t % 2]}" for t in range(21))]
+
+    assert folder.run(f"{LEARN} --questions nexting --out run", lines) == 0
+
+    assert summary_of("run")["learning_steps"] == 20
+
+
 def known_predictions(table: dict[str, np.ndarray]) -> list[list[float]]:
     """Return the predictions of a Horde that learns from each row, shape (n_rows, n_questions)."""
     described = Table(lambda: (), Columns.read(Path("columns.toml")), "rows")

@@ -236,7 +236,7 @@ class StreamRun:
     def row(
         self,
         observation: Any,
-        action: int | None = None,
+        action: int | str | None = None,
         b: float | None = None,
         time: Any = None,
         *,
@@ -249,7 +249,7 @@ class StreamRun:
         Args:
             observation: Readings of the channels, shape (n_channels,), NaN where one is missing; or
                 a mapping with the cells of all columns by name, instead of the other arguments.
-            action: The action taken from it; None only in the last row of an episode.
+            action: The action taken from it, by number or name; None only in the last row of an episode.
             b: Probability with which it was drawn.
             time: Its time in seconds, or a date.
             reward: Of the transition that led to it; None if unknown.
