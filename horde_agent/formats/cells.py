@@ -119,11 +119,11 @@ def as_actions(cells: Cells, names: Sequence[str]) -> Floats:
     """Return the number of each cell's action, float64, shape (n_rows,), by its number or name; NaN for other cells."""
     numbers = as_numbers(cells)
     if cells.dtype.kind in "OUT":
-        number_of = {name: float(number) for number, name in enumerate(names)}
+        number_by_name = {name: float(number) for number, name in enumerate(names)}
         for i in np.flatnonzero(np.isnan(numbers)).tolist():
             cell = cells[i]
             if isinstance(cell, str):
-                numbers[i] = number_of.get(cell.strip(), math.nan)
+                numbers[i] = number_by_name.get(cell.strip(), math.nan)
     return numbers
 
 
@@ -140,7 +140,7 @@ def as_numbers(cells: Cells) -> Floats:
     """Return the numbers of a column, float64, shape (n_rows,); NaN for other cells. True is 1, false is 0."""
     if cells.dtype.kind in "fiub":
         return cells.astype(np.float64)
-    return np.array([_number(cell) for cell in cells.tolist()], dtype=np.float64)
+    return np.array([number_of(cell) for cell in cells.tolist()], dtype=np.float64)
 
 
 def are_missing(cells: Cells) -> Bools:
@@ -319,7 +319,7 @@ def cell_at(cells: Cells, i: int) -> Any:
     return cell
 
 
-def _number(cell: Any) -> float:
+def number_of(cell: Any) -> float:
     """Return a cell's number; NaN if it is not a number."""
     if isinstance(cell, str):
         return _number_of_text(cell.strip().lower())
@@ -345,7 +345,7 @@ def _whole_number(cell: Any) -> int | None:
         return int(cell)
     if isinstance(cell, str) and _WHOLE.fullmatch(cell.strip()):
         return int(cell)
-    number = _number(cell)
+    number = number_of(cell)
     if abs(number) < _LARGEST_EXACT and number == math.floor(number):
         return int(number)
     return None

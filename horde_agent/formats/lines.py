@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from horde_agent.formats.arrays import refuse_twice
-from horde_agent.formats.cells import as_numbers, from_texts, is_missing, with_decimal_points
+from horde_agent.formats.cells import from_texts, is_missing, number_of, with_decimal_points
 from horde_agent.formats.columns import Columns, unnamed
 from horde_agent.formats.csv_file import found_separator
 from horde_agent.formats.part import Chunk, lacks
@@ -176,8 +177,8 @@ def text_of(line: bytes) -> str:
 
 def _are_names(row: Sequence[str]) -> bool:
     """Return whether no cell of a row is a number or missing, as in a header."""
-    is_number = ~np.isnan(as_numbers(np.array(row, dtype=object)))
-    return bool(row) and not is_number.any() and not any(map(is_missing, row))
+    # The first cell is a number as a rule, and then no other one is looked at
+    return bool(row) and all(math.isnan(number_of(cell)) and not is_missing(cell) for cell in row)
 
 
 def json_object(text: str) -> dict[str, Any]:

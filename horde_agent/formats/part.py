@@ -127,12 +127,35 @@ class Part:
             return None
         return cells.as_seconds(self.column(times.time, may_be_dates=True), times.unit_s)
 
-    def values(self, channel: ChannelColumn) -> Floats:
+    @cached_property
+    def channels(self) -> list[Cells]:
+        """The column of each channel."""
+        return [self.column(channel.column) for channel in self._columns.channel]
+
+    @cached_property
+    def has_floats_alone(self) -> bool:
+        """Whether the columns of all channels hold floating-point numbers, none of them a category."""
+        if any(channel.categories for channel in self._columns.channel):
+            return False
+        return all(column.dtype.kind == "f" for column in self.channels)
+
+    def values(self) -> Floats:
+        """Return the numbers of the channels, NaN for other cells, shape (n_rows, n_channels)."""
+        if self.has_floats_alone:
+            # All channels at once: a stream has one row at a time
+            values = np.array(self.channels, dtype=np.float64).T
+            return self._without_missing_values(values)
+        return np.array([self.values_of(channel) for channel in self._columns.channel]).T
+
+    def values_of(self, channel: ChannelColumn) -> Floats:
         """Return the numbers of a channel's column, NaN for other cells, shape (n_rows,)."""
         column = self.column(channel.column)
         if channel.categories:
             return cells.as_categories(column, channel.categories)
-        values = cells.as_numbers(column)
+        return self._without_missing_values(cells.as_numbers(column))
+
+    def _without_missing_values(self, values: Floats) -> Floats:
+        """Return numbers, of any shape, with NaN for those that stand for a missing one."""
         if self._columns.missing_values:
             values[np.isin(values, self._columns.missing_values)] = np.nan
         return values

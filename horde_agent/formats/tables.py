@@ -298,7 +298,7 @@ class Table:
         n_actions = 0
         for part in self._parts():
             for i, (name, channel) in enumerate(zip(names, columns.channel, strict=True)):
-                values = part.values(channel)
+                values = part.values_of(channel)
                 readings = channel.shift.readings(values)
                 finite = readings[np.isfinite(readings)]
                 if len(finite):
@@ -398,7 +398,7 @@ class Table:
         Raises:
             BadInput: At an invalid value, with its row and column.
         """
-        values = self._values(part)
+        values = part.values()
         t = part.times()
         borders = self._borders(part, following, values, t, previous)
         gaps = borders.breaks | self._late(part, t, borders.begins, previous)
@@ -519,15 +519,9 @@ class Table:
             ends_only_here=ends_only_here,
         )
 
-    def _values(self, part: Part) -> Floats:
-        """Return the numbers of the channels, NaN for other cells, shape (n_rows, n_channels)."""
-        return np.array([part.values(channel) for channel in self.columns.channel]).T
-
     def _readings(self, part: Part, values: Floats) -> NDArray[np.float32]:
         """Return the readings of the channels' numbers, shape (n_rows, n_channels); raise BadInput at a rounded one."""
-        channels = self.columns.channel
-        columns = [part.column(channel.column) for channel in channels]
-        if all(column.dtype.kind == "f" for column in columns):
+        if part.has_floats_alone:
             # All channels at once: a stream has one row at a time
             origins, scales = self._shifts
             shifted = (values - origins) * scales
@@ -535,7 +529,9 @@ class Table:
             if is_kept.all():
                 return np.asarray(shifted, dtype=np.float32)
         readings = np.empty(values.shape, dtype=np.float32)
-        for i, (channel, column) in enumerate(zip(channels, columns, strict=True)):
+        for i, (channel, column) in enumerate(
+            zip(self.columns.channel, part.channels, strict=True)
+        ):
             is_kept = cells.are_kept_by_float32(
                 column, values[:, i], self._span(channel), channel.shift
             )
