@@ -748,7 +748,7 @@ class Table:
             if self._has_action_names:
                 must = f"{must}, or the name of an action: {listed(columns.actions)}"
             else:
-                must = f'{must}; texts need `actions`, as actions = ["left", "right"]'
+                must = f"{must}; texts need `actions`, in Python `action_names`, their names"
             part.check(~acted | actions.is_valid, columns.action, must)
             rows["action"] = np.where(acted, actions.number, NO_ACTION)
         if actions.b is not None:

@@ -183,7 +183,8 @@ class LearnConfig:
         excursion_probability: Probability of a test excursion before each action of the behaviour.
         horizon: Steps of a test excursion, and terms of the return it measures; a gamma of 0.99 needs
             some 300.
-        passes: Number of passes over the data, or, without actions, over the first 70 % of them.
+        passes: Number of passes over the data, or, without actions and `surprise`, over the first 70 %
+            of them.
         realtime: Take one step per 100 ms, like the real robot.
         snapshot_every: Time between two snapshots for `horde resume`: `30s`, `10min`, `2h`; `never`
             writes only the one at the end. Learning does not wait for them.

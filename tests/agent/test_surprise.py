@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from horde_agent.scoring.e_detector import (
 from horde_agent.scoring.rates import seconds_between
 from horde_agent.scoring.standstill import Standstill
 from horde_agent.scoring.surprise import Residuals, Standardiser, Surprise, block_steps
+from tests.agent.bags import SECOND_NS, START_NS, Recorded, write_json
 from tests.agent.commands import QUESTIONS, horde
 from tests.agent.conftest import PICTURES
 from tests.agent.kills import differences, lived_with_kills
@@ -731,6 +733,68 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
 
     learn_rows(tmp_path / "again")
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written
+
+
+OF_ROWS = """
+period_s = 1.0
+time = "t"
+[[channel]]
+column = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+column = "y"
+low = 0.0
+high = 1.0
+"""
+OF_BAG = """
+period_s = 1.0
+[[channel]]
+topic = "/state"
+field = "x"
+name = "x"
+low = 0.0
+high = 1.0
+[[channel]]
+topic = "/state"
+field = "y"
+name = "y"
+low = 0.0
+high = 1.0
+"""
+
+
+def test_a_table_a_pipe_and_a_bag_raise_the_same_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mcap")
+    monkeypatch.chdir(tmp_path)
+    readings, _ = rows_of_change(3_500, changed_at=2_500)
+    Path("rows.toml").write_text(OF_ROWS)
+    Path("bag.toml").write_text(OF_BAG)
+    lines = ["t,x,y", *(f"{t},{x:.4f},{y:.4f}" for t, (x, y) in enumerate(readings))]
+    text = "".join(f"{line}\n" for line in lines)
+    Path("rows.csv").write_text(text)
+    messages = [
+        Recorded("/state", "state", START_NS + t * SECOND_NS, {"x": round(x, 4), "y": round(y, 4)})
+        for t, (x, y) in enumerate(readings.tolist())
+    ]
+    write_json(Path("rows.mcap"), iter(messages))
+    watch = "--questions nexting --surprise 1/day --out"
+
+    assert horde(f"learn --data rows.csv --columns rows.toml {watch} table") == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert horde(f"learn - --columns rows.toml {watch} pipe") == 0
+    assert horde(f"learn --data rows.mcap --columns bag.toml {watch} bag") == 0
+
+    of_table, of_pipe, of_bag = (
+        json.loads(RunFolder(Path(run)).surprise.read_text()) for run in ("table", "pipe", "bag")
+    )
+    (alarm, *_) = of_table["events"]
+    assert (alarm["event"], alarm["signals"]) == ("surprise", ["y"])
+    assert abs(alarm["began"] - 2_500) <= 24
+    assert of_pipe["events"] == of_bag["events"] == of_table["events"]
+    assert of_pipe["evidence"] == of_bag["evidence"] == of_table["evidence"]
 
 
 def test_that_predictions_fit_again_is_an_event_and_no_alarm(

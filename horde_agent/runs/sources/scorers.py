@@ -3,7 +3,8 @@
 Rows with actions are learned from as a whole. Their test excursions are scored while they are
 learned from, and the off-policy questions of a data set on its last 30 %, by importance sampling
 (`runs.held_out`). Rows without actions are learned from on-policy, up to 70 %, and scored on the
-rest by their own returns (`runs.log_nexting`).
+rest by their own returns (`runs.log_nexting`), unless the run watches for surprises: it then learns from
+all, and stretches of the behaviour are scored while it does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from horde_agent.runs import held_out, log_nexting
 from horde_agent.runs.storage import frozen
 from horde_agent.runs.storage.folder import Extent
 from horde_agent.runs.storage.question_table import write_held_out
-from horde_agent.runs.storage.run import Run, has_actions
+from horde_agent.runs.storage.run import Run, learns_all_rows
 from horde_agent.runs.storage.tables import SessionOutcome
 
 _ESTIMATED = (
@@ -57,7 +58,7 @@ class RowScorer(ABC):
 
 
 class PolicyScorer(RowScorer):
-    """Scores rows with actions, and those of a stream: by tests along the way.
+    """Scores rows that are all learned from: by tests along the way.
 
     The off-policy questions of a data set are scored on held-out rows.
 
@@ -163,6 +164,6 @@ class ReturnScorer(RowScorer):
 
 def scorer_of(run: Run, rows: Iterable[Stream], extent: Extent) -> RowScorer:
     """Return the scorer of a run's recorded rows; raise BadInput if they are too few to learn from and to score."""
-    if has_actions(extent.header) or run.folder.is_streamed:
+    if learns_all_rows(run.config, extent.header) or run.folder.is_streamed:
         return PolicyScorer(run, extent)
     return ReturnScorer(run, rows, extent.header)

@@ -78,7 +78,7 @@ from horde_agent.runs.storage.run import (
     HeaderEnv,
     Questions,
     Run,
-    has_actions,
+    learns_all_rows,
     make_run,
     new_recorder,
     open_run,
@@ -136,7 +136,7 @@ class StreamedRows(RowSource):
         if arranged is not None and arranged.is_changed:
             self.arranged = arranged
         self.rows = ArrivingRows(table)
-        is_tested = is_streamed(vars(run.config)) or has_actions(table.header)
+        is_tested = learns_all_rows(run.config, table.header)
         super().__init__(run, RowLearner(run, is_tested=is_tested), run.config.steps)
         self.cycle_s = Durations()
         self._where = table.where

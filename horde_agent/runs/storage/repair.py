@@ -52,7 +52,7 @@ from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import change_questions
 from horde_agent.runs.storage.run import (
     HeaderEnv,
-    has_actions,
+    learns_all_rows,
     make_run,
     new_life,
     open_run,
@@ -331,7 +331,8 @@ class _ExpectedHeaders:
         try:
             header = header_of(self._folder.life)
             run = open_run(self._folder, header)
-            student = StreamLearner(run.horde, run.interface, is_tested=has_actions(header))
+            is_tested = learns_all_rows(run.config, header)
+            student = StreamLearner(run.horde, run.interface, is_tested=is_tested)
             with tempfile.TemporaryDirectory() as elsewhere:
                 excursions = Path(elsewhere) / self._folder.excursions.name
                 student.errors.table.record_to(excursions)
