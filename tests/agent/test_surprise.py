@@ -764,9 +764,10 @@ high = 1.0
 """
 
 
-def test_a_table_a_pipe_and_a_bag_raise_the_same_alarm(
+def test_a_table_a_pipe_a_bag_and_a_report_raise_the_same_alarm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is in the last 30 % of the rows, which are not learned from unless surprises are watched for."""
     pytest.importorskip("mcap")
     monkeypatch.chdir(tmp_path)
     readings, _ = rows_of_change(3_500, changed_at=2_500)
@@ -795,6 +796,11 @@ def test_a_table_a_pipe_and_a_bag_raise_the_same_alarm(
     assert abs(alarm["began"] - 2_500) <= 24
     assert of_pipe["events"] == of_bag["events"] == of_table["events"]
     assert of_pipe["evidence"] == of_bag["evidence"] == of_table["evidence"]
+    assert horde("learn --data rows.csv --columns rows.toml --questions nexting --out later") == 0
+    later = RunFolder(Path("later"))
+    assert not later.surprise.exists()
+    assert horde("report later --surprise 1/day") == 0
+    assert later.surprise.read_bytes() == RunFolder(Path("table")).surprise.read_bytes()
 
 
 def test_that_predictions_fit_again_is_an_event_and_no_alarm(
