@@ -229,7 +229,7 @@ def nmsre_picture(curves: Sequence[Curve], sound: Bools) -> Figure:
         yscale="log",
         ylim=_log_limits(together),
         xlim=(1, max(max(int(curve.at[-1]) for curve in sound_curves), 2)),
-        xlabel="test excursions of the question",
+        xlabel="tests of the question",
         ylabel="NMSRE (share of the variance left unexplained)",
     )
     axes.locator_params(axis="x", integer=True)
@@ -389,10 +389,10 @@ def _scatter_section(folder: RunFolder, tested: Tested | None, details: dict[str
             xlim=limits,
             ylim=limits,
             aspect="equal",
-            xlabel="return measured (scaled units)",
+            xlabel="return measured (units of the reading)",
         )
         axes.locator_params(axis="x", nbins=4)  # so that long numbers do not touch
-    panels[0].set_ylabel("prediction before (scaled units)")
+    panels[0].set_ylabel("prediction before (units of the reading)")
     handles, labels = panels[0].get_legend_handles_labels()
     canvas.legend(
         handles,
@@ -516,7 +516,7 @@ def _draw_traces(traces: Traces, xlabel: str) -> Figure:
         if i == len(sensors) - 1:
             axes.set_xlabel(xlabel)
         if j == 0:
-            axes.set_ylabel(f"{sensor}\n(scaled units)", fontsize=9)
+            axes.set_ylabel(f"{sensor}\n(units of the reading)", fontsize=9)
     handles: dict[str, Any] = {}
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -615,7 +615,7 @@ def alarm_picture(table: Mapping[str, Any], half_widths: Mapping[str, float]) ->
         _draw_band(axes, step, prediction, half_width, ERROR_BAND)
         axes.axvspan(alarm["began_first"], alarm["began_last"], color="0.85", zorder=0)
         axes.axvline(alarm["step"], color=COLOURS[4], linewidth=0.8)
-        style_axes(axes, xlim=(step[0], step[-1]), ylabel="scaled units")
+        style_axes(axes, xlim=(step[0], step[-1]), ylabel="units of the reading")
         axes.set_title(trace["question"], fontsize=9)
     grid[-1, 0].set_xlabel("step")
     grid[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
@@ -690,7 +690,7 @@ def _mspbe_section(
     canvas, [[axes]] = new_grid(8.0, 3.0, Margins())
     axes.plot(step, mspbe, color=COLOURS[2], linewidth=1.6)
     axes.axhline(0.0, color="0.5", linewidth=0.8)
-    style_axes(axes, xlabel=xlabel, ylabel="mean MSPBE estimate\n(squared scaled units)")
+    style_axes(axes, xlabel=xlabel, ylabel="mean MSPBE estimate\n(squared units of readings)")
     save(canvas, folder.path / "mspbe.png")
     return figure(
         "MSPBE estimate",

@@ -528,7 +528,7 @@ def _worst_section(questions: Sequence[QuestionLine]) -> str:
         "question",
         "NMSRE",
         "of persistence",
-        "variance of its returns (scaled units squared)",
+        "variance of its returns (squared units of the reading)",
         "tests",
         "nearly constant",
     ]
