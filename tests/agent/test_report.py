@@ -24,7 +24,7 @@ from horde_agent.runs.reporting import pictures
 from horde_agent.runs.reporting.compare import write_comparison
 from horde_agent.runs.reporting.nmsre_ratio import trace_weights
 from horde_agent.runs.reporting.pictures import half_side, visited_share
-from horde_agent.runs.reporting.report import discarded, write_report
+from horde_agent.runs.reporting.report import discarded, unscored, write_report
 from horde_agent.runs.storage.files import write_csv, write_json
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import SCORE_COLUMNS
@@ -296,6 +296,16 @@ def test_td_alone_has_a_sentence_instead_of_an_empty_picture_of_the_mspbe(
     (run / "mspbe_curve.csv").write_text("step,mspbe_scalar_mean\n1000,\n1200,nan\n")
     text = words_of(write_report(run))
     assert f"MSPBE estimate {pictures.NO_ESTIMATE}" in text
+
+
+def test_reasons_beyond_the_fifth_are_counted_together() -> None:
+    """As of a family with a hundred time scales beyond the horizon."""
+    reasons = [{"reason": f"beyond {k}", "n": k + 1, "first": f"q{k}"} for k in range(8)]
+    assert unscored(reasons[:1]) == ["Not scored: 1 questions (beyond 0), the first is q0."]
+    assert len(unscored(reasons[:5])) == 5
+    *each, together = unscored(reasons)
+    assert each == unscored(reasons[:5])
+    assert together == "Not scored: 21 questions for 3 further reasons, which details.json has."
 
 
 def test_half_the_cells_within_reach_are_visited_by_a_walk_over_half_the_pen() -> None:

@@ -39,6 +39,7 @@ from horde_agent.scoring.two_pass_nmsre import PolicyScores, policy_scores
 T = TypeVar("T")
 
 N_WORST = 12
+_MOST_REASONS = 5  # why questions were not scored, one by one
 NMSRE_IS = (
     "NMSRE: mean squared error of a prediction against the return that followed, divided by the variance of that "
     "return. Always predicting the mean return scores 1; lower is better. Persistence: the present reading lasts."
@@ -366,11 +367,18 @@ def _mean_reward(stream: Stream | None) -> float | None:
 
 
 def unscored(reasons: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each reason in details.json for which questions have no NMSRE."""
-    return [
+    """Return why questions have no NMSRE, as in details.json: a sentence for each reason, and one for further ones."""
+    sentences = [
         f"Not scored: {r['n']:,} questions ({r['reason']}), the first is {r['first']}."
-        for r in reasons
+        for r in reasons[:_MOST_REASONS]
     ]
+    further = reasons[_MOST_REASONS:]
+    if further:
+        n_questions = sum(reason["n"] for reason in further)
+        sentences.append(
+            f"Not scored: {n_questions:,} questions for {len(further):,} further reasons, which details.json has."
+        )
+    return sentences
 
 
 def discarded(
