@@ -136,7 +136,7 @@ class StreamedRows(RowSource):
         if arranged is not None and arranged.is_changed:
             self.arranged = arranged
         self.rows = ArrivingRows(table)
-        is_tested = learns_all_rows(run.config, table.header)
+        is_tested = run.config.is_streamed or learns_all_rows(run.config, table.header)
         super().__init__(run, RowLearner(run, is_tested=is_tested), run.config.steps)
         self.cycle_s = Durations()
         self._where = table.where

@@ -319,12 +319,12 @@ def has_actions(header: Mapping[str, Any]) -> bool:
 
 
 def learns_all_rows(config: LearnConfig, header: Mapping[str, Any]) -> bool:
-    """Return whether a run learns from all rows of a recording, and scores its predictions meanwhile.
+    """Return whether a run learns from all rows of a recording, by its header, and scores its predictions meanwhile.
 
-    So it does with actions, from a stream, and if it watches for surprises. Other rows without actions are learned
-    from up to 70 %, and the rest scores them.
+    So it does if they have actions, or if it watches for surprises. Other rows are learned from up to 70 %, and the
+    rest scores them.
     """
-    return has_actions(header) or config.is_streamed or config.surprise is not None
+    return has_actions(header) or config.surprise is not None
 
 
 class HeaderEnv(gymnasium.Env[Any, Any]):
