@@ -43,8 +43,9 @@ class LineParser:
         self._all_names = columns.names
         self._names = columns.names_in(())  # with lost ones as they are there
         of_texts = {channel.column for channel in columns.channel if channel.categories}
-        of_texts |= {name for name in self._names if name == columns.actions.action}
-        self._has_numbers = set(self._names) > of_texts
+        if columns.actions.action is not None:
+            of_texts.add(columns.actions.action)
+        self._has_numbers = bool(set(self._names) - of_texts)
         self._form = columns.csv
         self._where = where
         self._is_json: bool | None = None

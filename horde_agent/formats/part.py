@@ -134,7 +134,7 @@ class Part:
 
     @cached_property
     def has_floats_alone(self) -> bool:
-        """Whether the columns of all channels hold floating-point numbers, none of them a category."""
+        """True if the columns of all channels hold floating-point numbers, and no channel has categories."""
         if any(channel.categories for channel in self._columns.channel):
             return False
         return all(column.dtype.kind == "f" for column in self.channels)

@@ -251,7 +251,7 @@ def test_actions_by_name_teach_what_their_numbers_teach(folder: Folder) -> None:
 
 
 def test_a_row_of_texts_alone_is_no_header(folder: Folder) -> None:
-    """Of 21 rows of a category and an action by name, 20 transitions are learned."""
+    """21 rows of a category and an action by name have 20 transitions, and all are learned."""
     folder.describe(
         'period_s = 0.1\naction = "a"\nactions = ["left", "right"]\n[[channel]]\ncolumn = "x"\n'
         'categories = ["dry", "wet"]\n'

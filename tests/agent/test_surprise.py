@@ -735,33 +735,10 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
     assert (tmp_path / "again" / "surprise.json").read_bytes() == written
 
 
-OF_ROWS = """
-period_s = 1.0
-time = "t"
-[[channel]]
-column = "x"
-low = 0.0
-high = 1.0
-[[channel]]
-column = "y"
-low = 0.0
-high = 1.0
-"""
-OF_BAG = """
-period_s = 1.0
-[[channel]]
-topic = "/state"
-field = "x"
-name = "x"
-low = 0.0
-high = 1.0
-[[channel]]
-topic = "/state"
-field = "y"
-name = "y"
-low = 0.0
-high = 1.0
-"""
+def columns_file(keys: str, source: str) -> str:
+    """Return a columns file with the channels x and y; `source` has the keys of where they are read, by {name}."""
+    channel = f'[[channel]]\n{source}\nname = "{{name}}"\nlow = 0.0\nhigh = 1.0\n'
+    return f"period_s = 1.0\n{keys}\n" + "".join(channel.format(name=name) for name in "xy")
 
 
 def test_a_table_a_pipe_a_bag_and_a_report_raise_the_same_alarm(
@@ -771,8 +748,8 @@ def test_a_table_a_pipe_a_bag_and_a_report_raise_the_same_alarm(
     pytest.importorskip("mcap")
     monkeypatch.chdir(tmp_path)
     readings, _ = rows_of_change(3_500, changed_at=2_500)
-    Path("rows.toml").write_text(OF_ROWS)
-    Path("bag.toml").write_text(OF_BAG)
+    Path("rows.toml").write_text(columns_file('time = "t"', 'column = "{name}"'))
+    Path("bag.toml").write_text(columns_file("", 'topic = "/state"\nfield = "{name}"'))
     lines = ["t,x,y", *(f"{t},{x:.4f},{y:.4f}" for t, (x, y) in enumerate(readings))]
     text = "".join(f"{line}\n" for line in lines)
     Path("rows.csv").write_text(text)
