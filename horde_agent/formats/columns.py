@@ -175,7 +175,7 @@ class ActionColumns:
 
     Attributes:
         action: Column of the discrete action taken from the row's observation; None if actions are
-            unknown.
+            unknown. A cell that is a number is the action's number, a text its name.
         actions: Names of the actions; action_0.. when empty.
         b: Column of the action's probability, or "estimate"; None if it is unknown.
     """
@@ -185,7 +185,10 @@ class ActionColumns:
     b: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise BadInput at a probability of nothing."""
+        """Raise BadInput at a probability of nothing, and at two actions of one name."""
+        twice = [name for name in self.actions if self.actions.count(name) > 1]
+        if twice:
+            raise BadInput(f"two actions have the name {twice[0]!r}: give each its own")
         if self.b is not None and self.action is None:
             raise BadInput("b is the probability of an action: name the column `action` too")
 

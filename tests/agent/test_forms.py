@@ -320,6 +320,12 @@ def test_a_text_that_names_no_action_is_refused_with_the_names(tmp_path: Path) -
         rows_of(file, without_names)
 
 
+def test_two_actions_of_one_name_are_refused(tmp_path: Path) -> None:
+    file = csv_file(tmp_path, "x,a,p\n1,left,.5\n2,left,.5\n")
+    with pytest.raises(BadInput, match="two actions have the name 'left'"):
+        rows_of(file, NAMED.replace("right", "left"))
+
+
 def test_a_column_of_actions_by_name_is_drafted(tmp_path: Path) -> None:
     """It is no channel of categories; a terminal row with an action means that this led there."""
     lines = [f"{i % 7},{('right', 'left')[i % 2]},.5,{i % 5 == 4}" for i in range(15)]
