@@ -39,8 +39,8 @@ def test_features_are_classified_seldomer_as_time_passes() -> None:
     assert all(step % 64 == 0 for step in steps)
     intervals = np.diff(steps)
     beginnings = np.array(steps[:-1])
-    assert set(intervals[(beginnings >= 4_096) & (beginnings < 4_608)]) == {512}
-    assert set(intervals[beginnings >= 65_536]) == {8_192}
+    assert steps[3:8] == [256, 384, 576, 832, 1_216]
+    assert set(intervals[beginnings >= 16_384]) == {8_192}
 
 
 @pytest.mark.parametrize(
