@@ -24,7 +24,7 @@ from horde_agent.record.kinds import LIVE, Content
 from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput, did_you_mean, imported
 from horde_agent.runs.config import refuse_no_run, time_name
-from horde_agent.runs.storage.files import finite, read_csv, read_curve, read_json
+from horde_agent.runs.storage.files import finite, read_curve, read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.question_table import QuestionLine, read_questions
 from horde_agent.runs.storage.stop_request import stop_options
@@ -309,7 +309,11 @@ class RunReader:
 
     def _traced(self, name: str) -> Table:
         """Return the question's columns of traces.csv, if it is one of the questions there."""
-        rows = [row for row in read_csv(self._run.traces) if row["question"] == name]
+        try:
+            traces = read_lines(self._run.traces)
+        except (OSError, ValueError):
+            traces = []
+        rows = [row for row in traces if row["question"] == name]
         if not rows:
             return {
                 "t": [],

@@ -51,8 +51,9 @@ def put(content: str | bytes) -> Damage:
 
 
 def half(file: Path) -> None:
+    """Leave the first half, which does not end with a line: nothing would show that lines are missing."""
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    file.write_bytes(whole[: len(whole) // 2].rstrip(b"\r\n"))
 
 
 def gone(file: Path) -> None:

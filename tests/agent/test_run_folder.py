@@ -24,7 +24,14 @@ from horde_agent.record.segments import record_files
 from horde_agent.refusals import BadInput
 from horde_agent.runs import session
 from horde_agent.runs.config import LearnConfig, resolve
-from horde_agent.runs.storage.files import read_curve, writable, write_csv, write_json
+from horde_agent.runs.storage.files import (
+    read_csv,
+    read_curve,
+    read_lines,
+    writable,
+    write_csv,
+    write_json,
+)
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.resume import refuse_over, resume_settings, resumption
 from tests.agent.commands import edited_manifest, refused, summary_of
@@ -320,6 +327,20 @@ def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -
     assert read_curve(path, ("other",), 10) == [[]]
     path.write_text("1,0.5\n2,1.5\n")  # without a head
     assert read_curve(path, ("b", "a"), 10, ["a", "b"]) == [[0.5, 1.5], [1.0, 2.0]]
+
+
+def test_a_line_without_its_end_is_no_line_as_its_number_may_lack_digits(tmp_path: Path) -> None:
+    """The cells 2 and 12.5 fit the header, and are not what was written."""
+    path = tmp_path / "table.csv"
+    write_csv(path, ("step", "nmsre"), [[1, 0.5], [2, 12.5625]])
+    whole = path.read_bytes()
+    assert [line["nmsre"] for line in read_csv(path)] == ["0.5", "12.5625"]
+    assert read_lines(path) == read_csv(path)
+    path.write_bytes(whole[: whole.index(b"625")])
+    assert [line["nmsre"] for line in read_lines(path)] == ["0.5"]
+    assert read_curve(path, ("nmsre",), 10) == [[0.5]]
+    with pytest.raises(ValueError, match=r"truncated: '2,12\.5'"):
+        read_csv(path)
 
 
 # ---- what a folder says, and what of it is damaged -------------------------------------------------------------------

@@ -71,11 +71,21 @@ def write_csv(path: Path, names: Sequence[str], lines: Iterable[Sequence[object]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read a CSV with a header; an empty list without a file."""
+    """Read a CSV with a header; an empty list without a file. Raise ValueError if its last line is truncated."""
     if not path.exists():
         return []
+    lines, truncated_line = _ended_lines(path)
+    if truncated_line:
+        raise ValueError(f"its last line is truncated: {truncated_line[:40]!r}")
+    return list(csv.DictReader(lines))
+
+
+def _ended_lines(path: Path) -> tuple[io.StringIO, str]:
+    """Return the lines of a file, and what is after their ends: a truncated line, whose number may lack digits."""
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        content = file.read()
+    n_ended = content.rfind("\n") + 1
+    return io.StringIO(content[:n_ended], newline=""), content[n_ended:]
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -90,11 +100,10 @@ def read_lines(file: Path) -> list[dict[str, str]]:
     """Return the lines of a CSV but a truncated last one; raise ValueError if another does not fit the header."""
     if not file.is_file():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    table_rows = read_csv(file)
+    lines, _ = _ended_lines(file)
+    table_rows = list(csv.DictReader(lines))
     for number, line in enumerate(table_rows, 2):
         if None in line or None in line.values():
-            if number == len(table_rows) + 1:
-                return table_rows[:-1]
             raise ValueError(f"line {number} does not fit the header")
     return table_rows
 
@@ -113,16 +122,14 @@ def read_curve(
     all are empty.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = csv.reader(file)
-            if head is None:
-                head = next(lines, [])
-            places = [head.index(column) for column in columns]
-            points = [
-                [float(line[i] or "nan") for i in places]
-                for line in lines
-                if len(line) == len(head)
-            ]
+        ended_lines, _ = _ended_lines(path)
+        lines = csv.reader(ended_lines)
+        if head is None:
+            head = next(lines, [])
+        places = [head.index(column) for column in columns]
+        points = [
+            [float(line[i] or "nan") for i in places] for line in lines if len(line) == len(head)
+        ]
     except (OSError, ValueError, csv.Error):
         points = []
     stride = max(-(-len(points) // most), 1)
