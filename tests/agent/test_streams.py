@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -783,8 +783,7 @@ def test_a_signal_ends_the_wait_for_a_row_and_the_stream_continues_later(
     read_end, write_end = os.pipe()
     os.write(write_end, "".join(f"{line}\n" for line in first).encode())
 
-    threading.Thread(target=end_at, args=(99,), daemon=True).start()
-    with os.fdopen(read_end, "rb") as pipe:
+    with sigterm_after(lambda: wait_for_rows(99)), os.fdopen(read_end, "rb") as pipe:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
         assert cli.main(f"{words} --out run".split()) == 143
         os.close(write_end)
@@ -997,19 +996,33 @@ FOLLOW = (
 
 def wait_for_rows(n_rows: int, run: str = "run") -> None:
     """Return when a run has recorded a number of rows; its file is there a moment before its header."""
-    recorded = Path(run) / "log" / "life.rec"
+    recorded = Path(run).absolute() / "log" / "life.rec"
     while not recorded.exists() or not recorded.read_bytes().count(b"\n"):
         time.sleep(0.02)
     while len(read(recorded)) < n_rows:
         time.sleep(0.02)
 
 
-def end_at(n_rows: int, run: str = "run") -> None:
-    """Send SIGTERM to this process when a run has recorded a number of rows, or if it cannot be read."""
+@contextmanager
+def sigterm_after(act: Callable[[], object]) -> Iterator[None]:
+    """Let a thread act, and then send SIGTERM to this process, after a fault too, unless the context was left."""
+    is_left = threading.Event()
+
+    def act_and_end() -> None:
+        try:
+            act()
+        finally:
+            if not is_left.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    # A signal that comes when the command has ended would kill the tests, and hide why it ended
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    threading.Thread(target=act_and_end, daemon=True).start()
     try:
-        wait_for_rows(n_rows, run)
+        yield
     finally:
-        os.kill(os.getpid(), signal.SIGTERM)
+        is_left.set()
+        signal.signal(signal.SIGTERM, former)
 
 
 def follow(
@@ -1017,17 +1030,12 @@ def follow(
 ) -> None:
     """Run a command that follows a file, while a thread writes it, until it has recorded a number of rows."""
 
-    def write_and_end() -> None:
-        try:
-            write()
-            wait_for_rows(n_rows, run)
-        finally:  # after a fault, too: the command would follow the file for ever
-            os.kill(os.getpid(), signal.SIGTERM)
+    def write_all() -> None:
+        write()
+        wait_for_rows(n_rows, run)
 
-    thread = threading.Thread(target=write_and_end, daemon=True)
-    thread.start()
-    assert folder.run(words) == 143
-    thread.join()
+    with sigterm_after(write_all):
+        assert folder.run(words) == 143
 
 
 def append(text: str, path: str = "log.csv") -> None:
