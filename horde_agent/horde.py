@@ -384,6 +384,15 @@ class Horde:
         if engine.flags:
             self._handle_flags()
 
+    def work_ahead(self) -> None:
+        """Do now what the next step would begin with: the same life to the bit, and a shorter step.
+
+        Call it once the predictions were used, before the next observation comes. In eager mode
+        pending updates are written and averages moved by turns, a part of the demons at a time:
+        `learn` does so before its transition unless it is done. `predictions` do not change.
+        """
+        self._engine.direct.work_ahead()
+
     # ---- results: reading them learns nothing ----------------------------------------------------
 
     @property

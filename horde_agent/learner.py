@@ -102,6 +102,9 @@ class Learner(Protocol):
     def catch_up(self) -> None:
         """Learn from all queued steps, and return when that is done."""
 
+    def work_ahead(self) -> None:
+        """Do now what the next step would begin with: `Horde.work_ahead`."""
+
     @property
     def predictions(self) -> Floats:
         """Predictions of all demons at the latest state, shape (n_demons,)."""

@@ -268,6 +268,9 @@ class ShardedHorde:
         self._end_batch()
         self._stream.wait_for_replies()
 
+    def work_ahead(self) -> None:
+        """Do nothing: shards do all work of a step in that step."""
+
     def _end_batch(self) -> None:
         """Make the shards learn from their deferred steps, without waiting for them."""
         if self._n_deferred:

@@ -114,6 +114,9 @@ class Engine(EngineResults, Protocol):
     def catch_up(self) -> None:
         """Process all queued steps."""
 
+    def work_ahead(self) -> None:
+        """Do now what the next step would begin with: the same results, and a shorter step."""
+
     def pop_errors(self) -> Floats:
         """Return each demon's sums of rho delta and of rho delta^2 since the last call, shape (2, n_demons).
 

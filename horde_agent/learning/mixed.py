@@ -240,6 +240,11 @@ class MixedEngine:
             if algorithms is None or name in algorithms:
                 engine.catch_up()
 
+    def work_ahead(self) -> None:
+        """Do now what the next step would begin with."""
+        for engine in self.engines.values():
+            engine.work_ahead()
+
     def move_averages(self, rates: Floats) -> None:
         """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,)."""
         for name, engine in self.engines.items():

@@ -323,6 +323,9 @@ class PlainEngine(Stored):
     def catch_up(self) -> None:
         """Do nothing: the plain engine queues no steps."""
 
+    def work_ahead(self) -> None:
+        """Do nothing: the plain engine writes each update in its own step."""
+
     def set_scales(self, rarity: Rarity) -> None:
         """Set the factors of the features' step sizes, and begin the largest gains again: `learning/rarity.py`."""
         if not self.config.rarity:

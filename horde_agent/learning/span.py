@@ -218,6 +218,7 @@ class SpanEngine:
             memory.clock[IS_KNOWN] = 0
         if not memory.is_ready:
             memory.prefault_ahead(tiles.size)
+        self._move_due_averages()
         self._m_scale *= self._m_decay
         self.n_waiting += 1
         n_steps = 0
@@ -236,8 +237,21 @@ class SpanEngine:
         if n_steps:
             self._finish_steps(findings)
         if self._averages_wait:
-            self._move_due_averages()
+            self._count_down()
         return self.latest
+
+    def work_ahead(self) -> None:
+        """Write the pending updates and move the averages that the next step would begin with: `Horde.work_ahead`.
+
+        Nothing is due before queued steps are processed.
+        """
+        if self.memory.batch > 1:
+            return
+        if self._averages_wait:
+            latest_averaged = self.latest_averaged.copy()
+            self._move_due_averages()
+            self.latest_averaged[:] = latest_averaged  # until the next step
+        self.flags |= int(self._run(transition.flush_ahead))
 
     def set_scales(self, rarity: Rarity) -> None:
         """Set the factors of the features' step sizes: `PlainEngine.set_scales`; the traces' products with S change."""
@@ -347,8 +361,8 @@ class SpanEngine:
     def move_averages(self, rates: Floats) -> None:
         """Move the averaged weights toward theta, by a rate for each demon, shape (n_demons,).
 
-        Flush groups that take turns (`average_turns`) move in the steps that follow, but for those with a first
-        average, from which their demons predict at once.
+        Flush groups that take turns (`average_turns`) move before the steps that follow, but for those with a
+        first average, from which their demons predict at once.
         """
         self.catch_up()
         if self._now < 0:
@@ -358,23 +372,30 @@ class SpanEngine:
         wait = self.arrays.average_wait
         wait[:] = self.memory.allocation.average_turns
         wait[self.layout.group_of(np.flatnonzero(rates >= 1.0))] = 1
+        self._averages_wait = True
         self._move_due_averages()
 
     def _move_due_averages(self) -> None:
-        """Move the averages of the groups that have waited for this step."""
+        """Move the averages of the groups that have waited until now."""
+        if not self._averages_wait:
+            return
         wait = self.arrays.average_wait
         due = np.flatnonzero(wait == 1)
-        np.maximum(wait - 1, 0, out=wait)
-        self._averages_wait = bool(wait.any())
         if due.size:
             self._each_group(transition.average_task, due)
+            wait[due] = 0
+            self._averages_wait = bool(wait.any())
+
+    def _count_down(self) -> None:
+        """Count a step that groups have waited for their averages to move."""
+        wait = self.arrays.average_wait
+        np.maximum(wait - 1, 0, out=wait)
 
     def _finish_averages(self) -> None:
         """Move the averages that wait for their turn now."""
-        if self._averages_wait:
-            wait = self.arrays.average_wait
-            np.minimum(wait, 1, out=wait)
-            self._move_due_averages()
+        wait = self.arrays.average_wait
+        np.minimum(wait, 1, out=wait)
+        self._move_due_averages()
 
     def _of_demons(self, lanes: Reals) -> Floats:
         """Return a lane array in the order of the demons, float64, shape (n_demons,)."""

@@ -560,16 +560,16 @@ class Allocation:
 
     @property
     def average_turns(self) -> Integers:
-        """Step after an average in which each flush group moves its own, (n_groups,), the first one being 1.
+        """Step after an average before which each flush group moves its own, (n_groups,), the first one being 1.
 
-        Groups that are flushed by turns take turns here too, so that no step moves the averages of all. They have
+        Groups that are flushed by turns take turns here too, so that no step waits for the averages of all. They have
         moved before the next average is due; of queued steps all move at once.
         """
         layout = self.layout
         is_alone = (np.bincount(layout.turn)[layout.turn] == 1) & (layout.phase >= 1.0)
         if self._batch > 1:
             return np.ones_like(layout.turn)
-        return np.where(is_alone, 1, self._evenly(BATCH - 1))
+        return np.where(is_alone, 1, 1 + self._evenly(BATCH - 2))
 
     def _signals(self) -> dict[str, Any]:
         """Return arrays for the signals of queued steps; their last column, for empty lanes, stays 0."""

@@ -177,6 +177,7 @@ def _learn_by_hand() -> None:
         horde.begin(reading, tiles)
         for _ in range(2):
             horde.learn(0, 0.5, reading, tiles)
+        horde.work_ahead()
         horde.predict(tiles, reading)
 
 

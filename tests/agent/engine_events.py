@@ -45,6 +45,7 @@ class Event(Enum):
     COPY = auto()  # the engines are replaced by copies
     RESTORE = auto()  # the engines are replaced by copies that learned something else, restored
     SELECT = auto()  # another stream is selected
+    AHEAD = auto()  # the engines do what is due before the next step
 
 
 # Of 60 draws, how many are this event; the others are steps.
@@ -56,6 +57,7 @@ FREQUENCIES = {
     Event.DIVERGE: 1,
     Event.COPY: 1,
     Event.RESTORE: 1,
+    Event.AHEAD: 6,
 }
 N_DRAWS = 60
 
@@ -250,6 +252,9 @@ class EngineStream:
                     learner.engine = copy.deepcopy(learner.engine)
             case Event.RESTORE:
                 self.restore()
+            case Event.AHEAD:
+                for learner in self.learners:
+                    learner.engine.work_ahead()
             case Event.SELECT:
                 self.select(int(self.rng.integers(self.n_streams)))
 

@@ -453,7 +453,7 @@ def many(**settings: Any) -> Horde:
 
 
 class AveragesOfEachStep:
-    """Follows a Horde's averages: each demon's moves, by the equation with theta of that step.
+    """Follows a Horde's averages: each demon's moves before a step, by the equation with theta there.
 
     Args:
         life: Its life, with this Horde alone.
@@ -470,14 +470,14 @@ class AveragesOfEachStep:
         (horde,) = self._life.hordes
         for _ in range(n_steps):
             former = horde.averaged_weights()[:MANY]
+            theta = horde.weights()[0][:MANY]
             self._life.run(1)
-            self.check(former, horde)
+            self.check(former, theta, horde)
 
-    def check(self, former: np.ndarray, horde: Horde) -> None:
-        """Compare what moved since `former`."""
+    def check(self, former: np.ndarray, theta: np.ndarray, horde: Horde) -> None:
+        """Compare what moved since `former`, toward `theta`."""
         latest = horde.averaged_weights()[:MANY]
         moved = (latest != former).any(axis=1)
-        theta = horde.weights()[0][:MANY]
         expected = former + self._rate * (theta - former)
         np.testing.assert_allclose(latest[moved], expected[moved], rtol=0, atol=1e-12)
         self.n_moves += moved
@@ -530,20 +530,21 @@ def test_new_demons_and_another_stream_find_all_averages_moved(
     life = RandomLife(horde)
     life.run(191)
     averages = AveragesOfEachStep(life, long_rate(128, 192))
-    averages.run(2)
+    averages.run(20)
     assert 0 < averages.n_moves.sum() < MANY
     former = horde.averaged_weights()
+    theta = horde.weights()[0]
     event(horde)
-    averages.check(former, horde)
+    averages.check(former, theta, horde)
     horde.begin(*life.state)
-    averages.run(62)
+    averages.run(44)
     assert (averages.n_moves == 1).all()
 
 
 def test_a_horde_that_is_restored_between_two_turns_goes_on_to_the_bit() -> None:
     whole = many()
     life = RandomLife(whole)
-    life.run(193)
+    life.run(200)
     restored = many()
     restored.restore(whole.state())
     life.hordes = (whole, restored)

@@ -95,7 +95,7 @@ class SpanArrays(NamedTuple):
     n_pending: Integers  # (G,): steps since flushed_at that were not idle
     limit: Integers  # (G,): largest n_pending
     limit_of_turn: Integers  # (G,): the first limit after all groups were flushed at once
-    average_wait: Integers  # (G,): steps until its averages move by their `rates`, this one included; 0: they have
+    average_wait: Integers  # (G,): step before which its averages move by their `rates`, the next being 1; 0: they have
 
     # One number per lane, (L,).
     prediction: Reals  # theta_t.phi_t

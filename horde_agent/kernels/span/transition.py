@@ -132,10 +132,17 @@ def copy(numbers: Floats, out: Reals) -> None:
 
 
 @inner_kernel
-def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
-    """Set the kind of a flush group's next steps; return True if it must be flushed before them."""
+def is_due(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
+    """Return whether a flush group's pending updates must be written before its next steps."""
+    is_full = span.n_pending[g] + n_steps > span.limit[g]
+    waits_long = now + n_steps - span.flushed_at[g] > span.longest_wait
+    return bool(span.n_pending[g] > 0 and (is_full or waits_long))
+
+
+@inner_kernel
+def set_kinds(span: SpanArrays, g: int, now: int, n_steps: int) -> None:
+    """Set the kind of a flush group's next steps."""
     mask = span.bits.shape[0] - 1
-    is_idle = span.n_pending[g] == 0
     drop_idle_tail(span, g, now)
     for k in range(n_steps):
         policy = span.only_policy[g]
@@ -149,8 +156,6 @@ def decide(span: SpanArrays, g: int, now: int, n_steps: int) -> bool:
             if span.every_step and span.has_w:
                 kind = DECAYS
         span.kind[g, (now + k) & mask] = kind
-    is_full = span.n_pending[g] + n_steps > span.limit[g]
-    return not is_idle and (is_full or now + n_steps - span.flushed_at[g] > span.longest_wait)
 
 
 @inner_kernel
@@ -191,6 +196,16 @@ def flush_group(span: SpanArrays, entry: Any, g: int, now: int) -> int:
     span.n_pending[g] = 0
     span.limit[g] = span.period
     return int(tail)
+
+
+@inner_kernel
+def flush_due_groups(span: SpanArrays, entry: Any, now: int, n_steps: int) -> int:
+    """Write the pending updates that must be written before the next steps, and return the longest tail in steps."""
+    longest = np.int64(0)
+    for g in range(span.flushed_at.shape[0]):
+        if is_due(span, g, now, n_steps):
+            longest = max(longest, flush_group(span, entry, g, now))
+    return int(longest)
 
 
 @inner_kernel
@@ -356,10 +371,9 @@ def findings(span: SpanArrays, longest_tail: int) -> int:
 def take_steps(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Process the last `n_steps` queued steps for all demons, and return flags."""
     first_time = span.clock[NOW] - n_steps
-    longest = np.int64(0)
+    longest = flush_due_groups(span, entry, first_time, n_steps)
     for g in range(span.flushed_at.shape[0]):
-        if decide(span, g, first_time, n_steps):
-            longest = max(longest, flush_group(span, entry, g, first_time))
+        set_kinds(span, g, first_time, n_steps)
     prepare(span, first_time, n_steps)
     on_threads(entry, span, span.n_threads, n_steps)
     count_pending(span, first_time, n_steps)
@@ -403,6 +417,12 @@ def step(
 def take(span: SpanArrays, entry: Any, n_steps: int) -> int:
     """Call `take_steps` from Python."""
     return int(take_steps(span, entry, n_steps))
+
+
+@kernel
+def flush_ahead(span: SpanArrays, entry: Any) -> int:
+    """Write the pending updates that the next step would write first, and return flags."""
+    return int(findings(span, flush_due_groups(span, entry, span.clock[NOW], 1)))
 
 
 @kernel

@@ -283,7 +283,9 @@ class StreamRun:
         self._given_at_s = now_s
         if row is None:
             return np.full(self.horde.n_demons, np.nan)
-        return np.array(self._source.student.predictions, dtype=np.float64)
+        predictions = np.array(self._source.student.predictions, dtype=np.float64)
+        self.horde.work_ahead()  # as after a row that is learned from again after a kill
+        return predictions
 
     def _chunk(self, observation: Any, cells: Mapping[str, Any]) -> Chunk:
         """Return the cells of a row by column, each of shape (1,)."""

@@ -201,6 +201,7 @@ class StreamedRows(RowSource):
         newest: Row | None = None
         for row in rows_of([later_rows]):
             self.take_row(row)
+            self.run.horde.work_ahead()
             newest = row
         n_rows = resumed.n_rows + len(later_rows)
         self.n_rows = n_rows
@@ -440,6 +441,7 @@ class LineRows(StreamedRows):
         if target is not None:
             self._predictions = PredictionWriter(target, run.horde.names, run.config.predict)
         super().__init__(run, table, resumed, **options)
+        self.run.horde.work_ahead()  # compiles before the first row
         self._is_timed = table.columns.times.time is not None
         self._longest_silence_s = longest_silence_s(table.columns)
         self._silent_s = 0.0
@@ -502,6 +504,7 @@ class LineRows(StreamedRows):
             else:
                 self._predictions.write(row.t, np.asarray(self.student.predictions))
         self.cycle_s.add(time.perf_counter() - began)
+        self.run.horde.work_ahead()
 
     def _chunk(self, line: Line) -> Chunk | None:
         """Return the cells of a line; None for a header or an empty line."""
