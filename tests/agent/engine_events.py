@@ -45,7 +45,6 @@ class Event(Enum):
     COPY = auto()  # the engines are replaced by copies
     RESTORE = auto()  # the engines are replaced by copies that learned something else, restored
     SELECT = auto()  # another stream is selected
-    AHEAD = auto()  # the engines do what is due before the next step
 
 
 # Of 60 draws, how many are this event; the others are steps.
@@ -57,7 +56,6 @@ FREQUENCIES = {
     Event.DIVERGE: 1,
     Event.COPY: 1,
     Event.RESTORE: 1,
-    Event.AHEAD: 6,
 }
 N_DRAWS = 60
 
@@ -252,9 +250,6 @@ class EngineStream:
                     learner.engine = copy.deepcopy(learner.engine)
             case Event.RESTORE:
                 self.restore()
-            case Event.AHEAD:
-                for learner in self.learners:
-                    learner.engine.work_ahead()
             case Event.SELECT:
                 self.select(int(self.rng.integers(self.n_streams)))
 
@@ -310,7 +305,7 @@ class EngineStream:
         return signals
 
     def learn(self, *, is_last: bool = False) -> None:
-        """Learn from a transition."""
+        """Learn from a transition, after which the engines sometimes do what the next step would begin with."""
         signals = self.draw_signals()
         self._move()
         for engine in self._all():
@@ -318,6 +313,9 @@ class EngineStream:
         self.n_learned += 1
         if self.rarity is not None:
             self._count(self.rarity)
+        if self.n_learned % 3 == 0:
+            for learner in self.learners:
+                learner.engine.work_ahead()
 
     def _count(self, rarity: FeatureRarity) -> None:
         """Count the state, and give all engines the new classes of features if they are due."""
