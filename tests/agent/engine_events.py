@@ -305,7 +305,7 @@ class EngineStream:
         return signals
 
     def learn(self, *, is_last: bool = False) -> None:
-        """Learn from a transition, after which the engines sometimes do what the next step would begin with."""
+        """Learn from a transition."""
         signals = self.draw_signals()
         self._move()
         for engine in self._all():
@@ -313,9 +313,6 @@ class EngineStream:
         self.n_learned += 1
         if self.rarity is not None:
             self._count(self.rarity)
-        if self.n_learned % 3 == 0:
-            for learner in self.learners:
-                learner.engine.work_ahead()
 
     def _count(self, rarity: FeatureRarity) -> None:
         """Count the state, and give all engines the new classes of features if they are due."""

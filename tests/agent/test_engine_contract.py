@@ -66,11 +66,25 @@ def plain_engine(stream: EngineStream, config: LearnerConfig) -> PlainEngine:
     )
 
 
+class EngineAhead(SpanEngine):
+    """A span engine that does what its next step would begin with after most of its steps."""
+
+    def learn(self, tiles: Any, signals: Any, *, is_last: bool = False) -> Any:
+        latest = super().learn(tiles, signals, is_last=is_last)
+        if self.memory.clock[NOW] % 4:
+            self.work_ahead()
+        return latest
+
+
 def span_engine(
-    stream: EngineStream, config: LearnerConfig, batch: int, period: int = 8
+    stream: EngineStream,
+    config: LearnerConfig,
+    batch: int,
+    period: int = 8,
+    kind: type[SpanEngine] = SpanEngine,
 ) -> SpanEngine:
     """Return an engine whose ring buffers are so short that a stream wraps around them several times."""
-    return SpanEngine(
+    return kind(
         stream.group,
         N,
         stream.alpha,
@@ -133,6 +147,7 @@ class SeveralRules(MixedEngine):
 KINDS: dict[str, Callable[..., Any]] = {
     "plain": plain_engine,
     "span-eager": partial(span_engine, batch=1),
+    "span-ahead": partial(span_engine, batch=1, kind=EngineAhead),
     "span-deferred": partial(span_engine, batch=4),
 }
 
