@@ -275,6 +275,20 @@ def test_a_sound_run_is_sound_in_every_part(run: Path, capsys: pytest.CaptureFix
     } <= names
 
 
+@pytest.mark.parametrize("name", ["questions.csv", "learning_curve.csv", "traces.csv"])
+def test_a_table_that_ends_within_a_line_is_damaged_without_checksums_too(
+    name: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its other lines are complete, and readers would leave this one out."""
+    (run / "sums.sha256").unlink()
+    file = run / name
+    os.truncate(file, file.stat().st_size - 4)
+    code, lines, _ = doctor(run, capsys)
+    assert code == 1
+    assert any(name in line and "its last line is truncated" in line for line in lines)
+    assert f"sound    {name}" not in "\n".join(lines)
+
+
 def test_a_file_without_a_header_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a kill between the making of a further file and its first line leaves it."""
     (run / "log/life-2.rec").write_bytes(b'{"form')

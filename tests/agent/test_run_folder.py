@@ -330,7 +330,7 @@ def test_a_long_curve_is_read_at_even_distances_and_to_its_end(tmp_path: Path) -
 
 
 def test_a_line_without_its_end_is_no_line_as_its_number_may_lack_digits(tmp_path: Path) -> None:
-    """The cells 2 and 12.5 fit the header, and are not what was written."""
+    """The cells 2 and 12.5 fit the header, but 12.5625 was written."""
     path = tmp_path / "table.csv"
     write_csv(path, ("step", "nmsre"), [[1, 0.5], [2, 12.5625]])
     whole = path.read_bytes()

@@ -81,7 +81,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def _ended_lines(path: Path) -> tuple[io.StringIO, str]:
-    """Return the lines of a file, and what is after their ends: a truncated line, whose number may lack digits."""
+    """Return the complete lines of a file, and a truncated one after them or "": its number may lack digits."""
     with path.open(encoding="utf-8", newline="") as file:
         content = file.read()
     n_ended = content.rfind("\n") + 1

@@ -24,7 +24,7 @@ from horde_agent.refusals import one_line
 from horde_agent.runs.config import read_config, refuse_no_run
 from horde_agent.runs.storage.event_log import RecordedEvents
 from horde_agent.runs.storage.examination import Examination, FileFinding, MakeEnv
-from horde_agent.runs.storage.files import read_json, read_lines
+from horde_agent.runs.storage.files import read_csv, read_json, read_lines
 from horde_agent.runs.storage.folder import RunFolder
 from horde_agent.runs.storage.frozen import read_frozen
 from horde_agent.runs.storage.question_table import read_held_out, read_questions
@@ -98,6 +98,8 @@ def _read_texts(run: Examination) -> None:
         if not file.exists() and file != folder.config:
             continue
         try:
+            if file.suffix == ".csv":
+                read_csv(file)  # refuses a truncated line, which the readers leave out
             run.sound(file, f"{len(reader(file)):,} {unit}")
         except Exception as error:  # a damaged file can raise anything
             run.damaged(file, one_line(error))
