@@ -138,6 +138,7 @@ class StreamedRows(RowSource):
         self.rows = ArrivingRows(table)
         is_tested = run.config.is_streamed or learns_all_rows(run.config, table.header)
         super().__init__(run, RowLearner(run, is_tested=is_tested), run.config.steps)
+        run.horde.work_ahead()  # compiles before the first row
         self.cycle_s = Durations()
         self._where = table.where
         self._table = table
@@ -441,7 +442,6 @@ class LineRows(StreamedRows):
         if target is not None:
             self._predictions = PredictionWriter(target, run.horde.names, run.config.predict)
         super().__init__(run, table, resumed, **options)
-        self.run.horde.work_ahead()  # compiles before the first row
         self._is_timed = table.columns.times.time is not None
         self._longest_silence_s = longest_silence_s(table.columns)
         self._silent_s = 0.0
