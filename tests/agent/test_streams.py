@@ -1005,7 +1005,7 @@ def wait_for_rows(n_rows: int, run: str = "run") -> None:
 
 @contextmanager
 def sigterm_after(act: Callable[[], object]) -> Iterator[None]:
-    """Let a thread act, and then send SIGTERM to this process, after a fault too, unless the context was left."""
+    """Return a context in which a thread acts and then, after a fault too, sends SIGTERM to this process."""
     is_left = threading.Event()
 
     def act_and_end() -> None:

@@ -736,7 +736,7 @@ def test_a_run_on_rows_records_its_alarm_and_calls_the_command(
 
 
 def columns_file(keys: str, source: str) -> str:
-    """Return a columns file with the channels x and y; `source` has the keys of where they are read, by {name}."""
+    """Return a columns file with the channels x and y; `source` has the keys of their sources, by {name}."""
     channel = f'[[channel]]\n{source}\nname = "{{name}}"\nlow = 0.0\nhigh = 1.0\n'
     return f"period_s = 1.0\n{keys}\n" + "".join(channel.format(name=name) for name in "xy")
 

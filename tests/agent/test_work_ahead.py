@@ -12,7 +12,7 @@ from horde_agent.saving import State
 from tests.agent.hordes import BEHAVIOUR, RandomLife, ask, make
 
 MANY = 1_200
-"""Demons of one policy whose updates are written, and averages moved, in several turns."""
+"""Demons of one policy: so many that updates are written and averages moved in several turns."""
 
 
 def horde_of(algorithms: tuple[str, ...] = ("gtd",), **settings: Any) -> Horde:
