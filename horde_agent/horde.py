@@ -38,6 +38,7 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.inputs import CurrentStates, InputChecker
+from horde_agent.learning.lstd import LSTD
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
@@ -189,6 +190,9 @@ class Horde:
             self._unchecked = ()
         if self._rarity is not None:
             visit_counter()(self._rarity.visits, state[1])
+        lstd = self._readout.lstd
+        if lstd is not None and lstd.n_since:
+            self._compare_lstd(lstd)
         engine = self._engine.direct
         engine.begin(state[1])
         if engine.flags:
@@ -249,6 +253,13 @@ class Horde:
                 self._engine.set_scales(rarity.classify(divergence.n_steps))
         if engine.flags:
             self._handle_flags()
+        lstd = self._readout.lstd
+        if lstd is not None:
+            lstd.note(state[0], action, reward, terminated=terminated)
+            if terminated or lstd.n_since == DEFERRED_STEPS:
+                self._compare_lstd(lstd)
+            if lstd.is_due:
+                lstd.add()
         averages = self._readout.averages
         if averages is not None and divergence.n_steps >= averages.due_at:
             self._readout.move_averages(self._processed(), divergence.n_steps, is_last=terminated)
@@ -287,6 +298,16 @@ class Horde:
         if findings:
             self._handle_findings(findings)
 
+    def _compare_lstd(self, lstd: LSTD) -> None:
+        """Compare the TD errors of weights and LSTD in the latest transition, with the last one of a deferred batch."""
+        if not lstd.is_solved_for:
+            lstd.n_since = 0
+            return
+        td_error = self._processed().numbers("td_error")
+        divergence = self._divergence
+        learned = (self.rho > 0.0) & ~divergence.is_diverged & ~divergence.is_skipping
+        lstd.compare(td_error, learned)
+
     def select_stream(self, stream: int) -> None:
         """Learn from another stream of experience from now on, such as another robot's: `begin` and `learn` go there.
 
@@ -317,9 +338,11 @@ class Horde:
             return
         self.catch_up()
         self._engine.select_stream(stream)
-        self._readout.following.select_stream(stream)
-        self._readout.mark_processed()
         self._current.select(stream)
+        observation = None
+        if self._current.state is not None:
+            observation = self._current.state[0]
+        self._readout.select_stream(stream, observation)
         if self._engine.flags:
             self._handle_flags()
 
@@ -617,7 +640,7 @@ class Horde:
             self._maker.raise_bounds(np.abs(theta).max(axis=1))
             self._engine.set_bounds(self._maker.arrays.bound)
         self._engine.reset_weights(theta)
-        self._readout.restart_averages(self._divergence.n_steps)
+        self._readout.restart(self._divergence.n_steps)
 
     def set_offsets(self, offsets: Floats, reading_sums: Floats | None = None) -> None:
         """Set the offsets of demons that estimate theirs; they stand still from now on.

@@ -246,10 +246,11 @@ class ShardedHorde:
         requests = self._requests_of(ask)
         self._stream.send(verb, state, action, probability, requests, reward=reward)
         self._has_begun = not terminated
-        # Shards process their steps at other times, too: for predictions as cumulants, averages and
-        # classes of features
+        # Shards process their steps at other times, too: for predictions as cumulants, averages,
+        # classes of features and LSTD
         config = self.config
         is_ahead = bool(self._plan.predicted) or config.average > 0.0 or bool(config.rarity)
+        is_ahead = is_ahead or config.lstd > 0
         least = int(self.mode == "deferred" and is_ahead)
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:

@@ -1,10 +1,11 @@
 """Readout: what a prediction is, made of the numbers that an engine learns.
 
-    v(s) = o(s) + theta_bar.phi(s) + d
+    v(s) = o(s) + theta_bar.phi(s) + d,   and of it the share 1 - q, and of l(s) the share q
 
 o is the demon's offset, which may follow a reading (`offsets`, `readings`); theta_bar are the averaged
 weights, and d is their shift (`averages`). Without averages, and until a demon's first one, v(s) = o(s)
-+ theta.phi(s). Engines know theta.phi and theta_bar.phi, and nothing of the others. The signals have
++ theta.phi(s). l is LSTD's answer, from the readings alone (`lstd`). Engines know theta.phi and
+theta_bar.phi, and nothing of the others. The signals have
 from here what an offset changes in them: the reference that is subtracted from a cumulant, and the
 outcome.
 """
@@ -24,6 +25,7 @@ from horde_agent.kernels.checks import SignalArrays
 from horde_agent.kernels.vectors import bind, pack
 from horde_agent.learning.averages import WeightAverages
 from horde_agent.learning.engine import Engine, max_finite
+from horde_agent.learning.lstd import LSTD
 from horde_agent.learning.offsets import Offsets, Slots
 from horde_agent.learning.readings import ReadingOffsets
 from horde_agent.learning.rules import LearnerConfig
@@ -39,7 +41,7 @@ class Readout:
         questions: The questions.
         cumulants: Their cumulants.
         cohort: As in `SignalMaker`.
-        config: Options of the Horde: `offset`, `average` and `dtype`.
+        config: Options of the Horde: `offset`, `average`, `lstd` and `dtype`.
         is_deferred: True if steps are queued: predictions are then those of the latest processed
             step.
 
@@ -48,6 +50,7 @@ class Readout:
         offsets: The demons' offsets.
         following: Their additions to predictions; some follow a reading.
         averages: When averages move and by how much, and the shifts; None without averages.
+        lstd: The solutions that predictions are mixed with; None without a question for them.
     """
 
     def __init__(
@@ -76,6 +79,11 @@ class Readout:
         self.averages: WeightAverages | None = None
         if config.average > 0.0:
             self.averages = WeightAverages(config.average, len(questions))
+        self.lstd: LSTD | None = None
+        if config.lstd:
+            lstd = LSTD(questions, cumulants, config.lstd)
+            if lstd.is_asked.any():
+                self.lstd = lstd
         self._is_theta_alone = not self.offsets.is_on and self.averages is None
         self._none = np.zeros(len(questions))
         self._has_average: Bools = np.zeros(len(questions), dtype=bool)
@@ -135,31 +143,36 @@ class Readout:
         """Note that the engine has processed everything up to the current state."""
         following = self.following
         following.added_processed[:] = following.arrays.added
+        if self.lstd is not None:
+            self.lstd.mark_processed()
 
     def latest(self, engine: Engine, n_waiting: int) -> Floats:
         """Return the predictions at the latest processed step, (n_demons,); `n_waiting` later ones are queued."""
-        if self._is_theta_alone:
-            return engine.latest.copy()
-        following = self.following
-        added = following.arrays.added
-        if self._is_deferred and n_waiting:
-            added = following.added_processed
-        elif self._is_deferred:
+        is_behind = self._is_deferred and n_waiting > 0
+        if self._is_deferred and not is_behind:
             self.mark_processed()
-        return self._added_up(engine.latest, engine.latest_averaged, added)
+        added = self.following.arrays.added
+        if is_behind:
+            added = self.following.added_processed
+        predictions = self._added_up(engine.latest, engine.latest_averaged, added)
+        if self.lstd is not None and is_behind:
+            self.lstd.mix_processed(predictions)
+        elif self.lstd is not None:
+            self.lstd.mix_here(predictions)
+        return predictions
 
     def elsewhere(self, engine: Engine, tiles: Tiles, observation: Observation | None) -> Floats:
         """Return the predictions at a state, (n_active,) and (n_channels,), of shape (n_demons,).
 
         Raises:
-            ValueError: If the observation is missing, and an offset follows the reading.
+            ValueError: If the observation is missing, and an offset follows the reading or LSTD answers.
         """
         added = self.following.arrays.added
         if observation is not None:
             added = self.following.added_at(observation)
-        elif self.following.is_on:
+        elif self.following.is_on or self.lstd is not None:
             raise ValueError(
-                "predict needs the observation, too, as offsets follow the reading: "
+                "predict needs the observation, too, as predictions depend on the readings: "
                 "predict(tiles, observation)"
             )
         latest = averaged = self._none
@@ -167,15 +180,28 @@ class Readout:
             latest = engine.predict(tiles)
         if self._has_average.any():
             averaged = engine.predict(tiles, "average")
-        return self._added_up(latest, averaged, added)
+        predictions = self._added_up(latest, averaged, added)
+        if self.lstd is not None and observation is not None:
+            self.lstd.mix_at(predictions, observation)
+        return predictions
 
     def of_demon(self, engine: Engine, demon: int, observation: Observation, tiles: Tiles) -> float:
         """Return one demon's prediction at a state, (n_channels,) and (n_active,)."""
         added = self.following.added_to(demon, observation)
         if self._has_average[demon]:
             averaged = engine.predict_one(demon, tiles, "average")
-            return averaged + float(self._shift[demon]) + added
-        return engine.predict_one(demon, tiles) + added
+            prediction = averaged + float(self._shift[demon]) + added
+        else:
+            prediction = engine.predict_one(demon, tiles) + added
+        lstd = self.lstd
+        if lstd is None or lstd.share[demon] == 0.0:
+            return prediction
+        # LSTD begins again at a state of another number of readings, which comes before that here
+        if observation.size != lstd.here.size:
+            return prediction
+        predictions = np.full(lstd.share.size, prediction)
+        lstd.mix_at(predictions, observation)
+        return float(predictions[demon])
 
     def _added_up(self, latest: Floats, averaged: Floats, added: Floats) -> Floats:
         """Return predictions, (n_demons,), in a new array; `added` is as in `ReadingArrays`."""
@@ -208,10 +234,12 @@ class Readout:
         if n_steps >= averages.sample_at and not is_last:
             averages.sample(engine.latest - engine.latest_averaged, n_steps)
 
-    def restart_averages(self, n_steps: int) -> None:
-        """Begin the averages again at learning step `n_steps`, as for weights that were set."""
+    def restart(self, n_steps: int) -> None:
+        """Begin averages and LSTD again at learning step `n_steps`, as for weights that were set."""
         if self.averages is not None:
             self.averages.restart(n_steps)
+        if self.lstd is not None:
+            self.lstd.restart()
 
     def averaged_weights(self, engine: Engine, demons: Integers | None) -> Reals:
         """Return a copy of the weights that predictions are read from, (n, n_features), of demons (n,) or all."""
@@ -240,7 +268,16 @@ class Readout:
             parts["offsets"] = self.offsets
         if self.averages is not None:
             parts["averages"] = self.averages
+        if self.lstd is not None:
+            parts["lstd"] = self.lstd
         return parts
+
+    def select_stream(self, stream: int, observation: Observation | None) -> None:
+        """Continue with another stream at a state with this observation, (n_channels,), or without a state."""
+        self.following.select_stream(stream)
+        if self.lstd is not None and observation is not None:
+            self.lstd.join(observation)
+        self.mark_processed()
 
     def set_offsets(self, values: Floats, reading_sums: Floats) -> None:
         """Set offsets, (n_demons,), and sums of `ReadingOffsets`, (2, n_demons), where they are not NaN."""
@@ -255,6 +292,8 @@ class Readout:
             self.averages.born_at[earlier[DEMON] == NEWCOMER] = n_steps
         self.offsets.carry_over(before.offsets, earlier)
         self.following.carry_over(before.following, earlier)
+        if self.lstd is not None and before.lstd is not None:
+            self.lstd.carry_over(before.lstd, earlier)
         self.write_references()
         self.mark_processed()
 
@@ -267,3 +306,5 @@ class Readout:
             self.write_references()
         if self.averages is not None and other.averages is not None:
             self.averages.carry_over(other.averages, alike)
+        if self.lstd is not None and other.lstd is not None:
+            self.lstd.restore(other.lstd.state())

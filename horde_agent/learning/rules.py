@@ -15,7 +15,7 @@ from horde_agent.gvf import GVF, MEAN, READING, ActionValues, AutomaticOffset, r
 from horde_agent.kernels import rules
 from horde_agent.learning.engine import DROP_BELOW, max_finite
 from horde_agent.policies import Gaussian, Greedy
-from horde_agent.refusals import InvalidArgument, check_one_of, is_in, real_number
+from horde_agent.refusals import InvalidArgument, check_one_of, is_in, real_number, whole_number
 
 TRACE_RULES = tuple(rules.TRACE_RULES)
 W_RULES = ("every-step", "importance-weighted")
@@ -64,6 +64,8 @@ class LearnerConfig:
         rarity: True: features that are seldom active have larger step sizes (`learning.rarity`), with
             the rules and trace rules that the fast engine supports, on either engine. By default on
             with these.
+        lstd: Number of random features of LSTD on the readings, which predictions about readings and the
+            reward are mixed with, such as 256 (`learning.lstd`). 0: none.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
@@ -96,6 +98,7 @@ class LearnerConfig:
     offset: float | AutomaticOffset = READING
     average: float = 10_000.0  # 17 minutes at 10 Hz
     rarity: bool | None = None
+    lstd: int = 0
 
     @classmethod
     def paper(cls, **settings: Any) -> LearnerConfig:
@@ -134,6 +137,7 @@ class LearnerConfig:
             is_off = name == "average" and value == 0.0
             if not is_in(range_of, value) and not is_off:
                 raise InvalidArgument(name, f"must be {must}, not {value!r}")
+        object.__setattr__(self, "lstd", whole_number("lstd", self.lstd, 0))
         self._check_rule(rule)
 
     def _split_algorithm(self) -> rules.Rule:

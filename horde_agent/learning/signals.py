@@ -171,6 +171,8 @@ class SignalMaker(Stored):
             readout.write_references()
         if readout.following.is_on:
             readout.following.join(observation)
+        if readout.lstd is not None:
+            readout.lstd.join(observation)
 
     def make(
         self,

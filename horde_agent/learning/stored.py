@@ -33,6 +33,8 @@ _OF_STATES = ("active", "bits", "changed", "class_bits", "n_active", "n_changed"
 """Ends of names of what depends on the features of present and past states."""
 _ROWS = ("theta", "w", "m", "average")
 """Ends of names of weights in rows, of features that were ever active."""
+_OF_READINGS = "lstd/"
+"""Beginning of names of what does not depend on the features."""
 
 
 class Field(NamedTuple):
@@ -260,7 +262,10 @@ def with_further_features(learned: State, new: State, n_former: int) -> State:
         last = name.rpartition("/")[2]
         if former is None or last in _OF_STATES:
             state[name] = array
-        elif former.shape == array.shape or (former.ndim == 1 and last in _ROWS):
+            continue
+        is_of_rows = former.ndim == 1 and last in _ROWS
+        is_as_before = former.shape == array.shape or name.startswith(_OF_READINGS)
+        if is_of_rows or is_as_before:
             state[name] = former
         else:  # a block of all features, or one for each action
             shape = (*former.shape[:-1], former.shape[-1] // n_former)

@@ -168,6 +168,8 @@ class LearnConfig:
             read; 0 for none.
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
+        lstd: Random features of the least-squares solution on the readings that predictions are mixed
+            with, such as 256; 0 for none.
         features: Its tilings, as in `horde_agent.features`.
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
             size 0.1.
@@ -242,6 +244,7 @@ class LearnConfig:
         bool | None,
         _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
+    lstd: Annotated[int | None, _shown("N", "(default: 0)")] = None
     features: Annotated[
         str | None, _shown(features.METAVAR, "(default: chosen)", features.HELP)
     ] = None
@@ -295,7 +298,7 @@ class LearnConfig:
         """Return these settings for learning from the recording of a run with the settings `recorded`.
 
         The horizon is taken from that run; so are questions and seed, unless these settings name
-        questions, and the offset, the averages, no rarity and the features, unless these name
+        questions, and the offset, the averages, no rarity, LSTD and the features, unless these name
         them: the recording gives the weights that its run had.
 
         Raises:
@@ -311,6 +314,8 @@ class LearnConfig:
             config = replace(config, offset=recorded.offset)
         if config.average is None and not config.paper:
             config = replace(config, average=recorded.average)
+        if config.lstd is None and not config.paper:
+            config = replace(config, lstd=recorded.lstd)
         if config.rarity is None and not recorded.rarity:
             config = replace(config, rarity=False)
         if config.features is None and not config.paper:
@@ -454,7 +459,7 @@ def _naming_flags() -> Iterator[None]:
 
 
 def _with_learner(config: LearnConfig) -> LearnConfig:
-    """Fill in offset, averages, rarity and step sizes, which config.toml then states; raise BadInput if wrong."""
+    """Fill in offset, averages, rarity, LSTD and step sizes, which config.toml then states; raise BadInput if wrong."""
     with _naming_flags():
         learner = learner_config(config)
     offset = config.offset
@@ -467,6 +472,7 @@ def _with_learner(config: LearnConfig) -> LearnConfig:
         offset=offset,
         average=learner.average,
         rarity=learner.rarity,
+        lstd=learner.lstd,
         step_size=learner.step_size,
         secondary_ratio=learner.secondary_ratio,
     )
@@ -481,7 +487,7 @@ def learner_config(config: LearnConfig) -> LearnerConfig:
     from horde_agent.learning.rules import LearnerConfig
 
     settings: dict[str, Any] = {}
-    for name in ("step_size", "secondary_ratio", "average", "rarity"):
+    for name in ("step_size", "secondary_ratio", "average", "rarity", "lstd"):
         if getattr(config, name) is not None:
             settings[name] = getattr(config, name)
     if config.offset is not None:

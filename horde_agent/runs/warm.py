@@ -28,6 +28,7 @@ from horde_agent.learning.compiling import (
     is_own_kernel,
     leave_out_announcement,
 )
+from horde_agent.learning.lstd import compile_kernels
 from horde_agent.learning.rarity import FIRST
 from horde_agent.learning.rules import (
     PAPER_CONFIG,
@@ -129,6 +130,8 @@ def warm_up(horde: Learner, interface: Interface, n_streams: int = 1) -> float:
     if n_streams > 1:
         for stream in (1, 0):
             small.select_stream(stream)
+    if horde.config.lstd:
+        compile_kernels()
     small.weights_sha256()  # what reads the estimates reads weights too
     return time.perf_counter() - began
 
