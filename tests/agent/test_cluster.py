@@ -312,6 +312,22 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
 
 
 @MODES
+def test_shards_solve_for_the_same_as_one_horde(cluster: LocalCluster, mode: Mode) -> None:
+    """Each sums all transitions; no solution depends on the policies and continuations of other shards."""
+    questions = constant_questions()
+    config = LearnerConfig(lstd=10)
+    life = Life(1_900)
+    life.observation[[20, 1_300, 1_301], 0] = np.nan
+    one = Horde(questions, config=config, mode=mode, **KIND)
+    life.teach(one)
+    assert (one.state()["lstd/solved_at"] > 0).all()
+    assert one.state()["lstd/share"].any()
+    with ShardedHorde(questions, config=config, mode=mode, shards=3, **KIND) as many:
+        life.teach(many)
+        assert_same(one, many, life)
+
+
+@MODES
 def test_broken_cumulants_and_diverging_demons_do_not_change_others(
     cluster: LocalCluster, mode: Mode
 ) -> None:
