@@ -23,6 +23,7 @@ DTYPES = ("float32", "float64")
 ENGINES = ("auto", "span", "plain")
 # Steps of a trace in addition to pending ones; longer traces need the plain engine
 LARGEST_TAIL = 1_000
+MOST_RANDOM_FEATURES = 2_048
 STEP_SIZE_WITH_OFFSET = 0.5
 """Factor of the default step size with an offset, since the remainder is small, or with rarity."""
 # The rule's default: this object alone, so that a NaN from a user's arithmetic is refused
@@ -138,6 +139,11 @@ class LearnerConfig:
             if not is_in(range_of, value) and not is_off:
                 raise InvalidArgument(name, f"must be {must}, not {value!r}")
         object.__setattr__(self, "lstd", whole_number("lstd", self.lstd, 0))
+        if self.lstd > MOST_RANDOM_FEATURES:
+            raise InvalidArgument(
+                "lstd",
+                f"must be at most {MOST_RANDOM_FEATURES:,}, not {self.lstd:,}: time and memory grow with its square",
+            )
         self._check_rule(rule)
 
     def _split_algorithm(self) -> rules.Rule:

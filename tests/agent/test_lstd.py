@@ -1404,6 +1404,13 @@ def test_a_number_of_features_is_whole_and_not_negative(value: Any) -> None:
         LearnerConfig(lstd=value)
 
 
+def test_more_features_than_fit_into_memory_are_refused() -> None:
+    """Their matrices would take 70 MB of each policy at 2,048, and 8 TB at a million."""
+    assert LearnerConfig(lstd=2_048).lstd == 2_048
+    with pytest.raises(ValueError, match="lstd must be at most 2,048, not 2,049"):
+        LearnerConfig(lstd=2_049)
+
+
 def test_there_is_none_unless_it_is_asked_for() -> None:
     assert LearnerConfig().lstd == 0
     assert LearnerConfig.paper().lstd == 0
