@@ -11,7 +11,7 @@ from horde_agent.kernels._jit import inner_kernel, kernel
 from horde_agent.types import Floats, Integers, Reals
 
 FURTHEST = 4.0
-"""Most units that a reading counts as away from its centre."""
+"""The largest distance of a reading from its centre, in units; larger ones count as this."""
 
 
 class LSTDArrays(NamedTuple):
@@ -123,7 +123,7 @@ N_PIVOTS = 4
 def solve(system: Floats) -> None:
     """Solve A X = B, (d, d) and (d, k), by Gaussian elimination with partial pivoting.
 
-    `system` is A beside B, of shape (d, d + k), with X in the place of B afterwards. X is 0 in a row without a pivot.
+    `system` is [A, B], of shape (d, d + k), and [., X] afterwards. X is 0 in a row without a pivot.
     """
     d = system.shape[0]
     width = system.shape[1]

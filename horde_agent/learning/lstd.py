@@ -12,8 +12,8 @@ continuation. Centre and unit are mean and deviation of the first 1,024 transiti
 begin; a missing reading counts as its mean. P is a ridge of 10 samples. l is bounded by what returns of
 the readings so far can be.
 
-The tiles know places and details, and follow a changing world; l is smooth, has little noise early, and errs
-elsewhere. What is read is a mean of both, with the share
+Weights of tiles represent places and details, and follow a changing world; l is smooth, has little noise
+early, and has other errors. A prediction is a mean of both, with the share
 
     q = 0.6 n / (n + 2,000) (2 - r), its last factor in [0, 1],   r = sum delta_l^2 / sum delta_own^2
 
@@ -25,7 +25,7 @@ A policy and continuation are solved for again once the policy has half as many 
 eight batches of 64 steps does so depends on them alone, so that shards solve for the same bits.
 
 Source: Bradtke & Barto (1996), LSTD; Rahimi & Recht (2007), random Fourier features; Breiman (1996), stacked
-regressions. Sums without pi(a)/b: the solution is that of the states in which the policy's action was taken.
+regressions. Sums without pi(a)/b: states count as often as the policy's action was taken in them.
 Features and share were chosen on recorded lives.
 """
 
@@ -66,7 +66,7 @@ WIDTH = 2.0
 LARGEST_SHARE = 0.6
 HALF_SHARE_AT = 2_000
 WORST_RATIO = 2.0
-"""Mean squared TD error of l over that of the weights from which on l has no share."""
+"""Ratio of the squared TD errors, r, from which on l has no share."""
 FEWEST_SAMPLES = 8
 MOST_SAMPLES = 256
 MOST_READINGS = 256
@@ -85,7 +85,7 @@ class Pair(NamedTuple):
     policy: int  # among those that are solved for
     gamma: float
     turn: int  # in 0..N_TURNS - 1
-    demons: Integers  # who ask about it, (k,)
+    demons: Integers  # with questions about it, (k,)
 
 
 class LSTD(Stored):
@@ -181,7 +181,7 @@ class LSTD(Stored):
         }
 
     def _start(self, n_readings: int) -> None:
-        """Begin with states of so many readings: nothing is known."""
+        """Begin without transitions and solutions, with states of `n_readings` readings."""
         n = n_readings
         n_cumulants = n + 1  # the last one is the reward
         d = 1 + n + self._n_random
@@ -298,15 +298,12 @@ class LSTD(Stored):
         return bool(self.solved_at.any())
 
     def add(self) -> None:
-        """Add the queued transitions to the sums, and solve for a policy and continuation if there are enough."""
-        n = int(self.n_queued[0])
-        if n == 0:
-            return
+        """Add the transitions of a full queue to the sums, and solve for what is due."""
         if self.n_seen < N_MEASURED:
-            self._measure(self.reached[:n])
+            self._measure()
         else:
-            self._sum(n)
-        self.n_seen += n
+            self._sum()
+        self.n_seen += BATCH
         self.n_queued[0] = 0
         turn = self.n_seen // BATCH % N_TURNS
         for pair in self._pairs:
@@ -315,13 +312,13 @@ class LSTD(Stored):
         self._set_shares()
         self._processed_values = None
 
-    def _measure(self, reached: Floats) -> None:
-        """Add readings, (n, n_cumulants), to what centre and unit are made from."""
-        is_there = ~np.isnan(reached)
-        readings = np.where(is_there, reached, 0.0)
+    def _measure(self) -> None:
+        """Measure centre and unit from the queued transitions, too."""
+        is_there = ~np.isnan(self.reached)
+        readings = np.where(is_there, self.reached, 0.0)
         self.n_measured += is_there.sum(axis=0)
         self.total += readings.sum(axis=0)
-        self._extend(reached)
+        self._extend()
         counts = np.maximum(self.n_measured, 1.0)
         self.centre[:] = self.total / counts
         # Squares of readings near the largest float are infinite; the unit is then 1
@@ -332,10 +329,10 @@ class LSTD(Stored):
             has_deviation = (variance > least) & np.isfinite(variance)
         self.unit[:] = np.sqrt(np.where(has_deviation, variance, 1.0))
 
-    def _extend(self, reached: Floats) -> None:
-        """Extend the range of the readings so far by others, (n, n_cumulants)."""
-        self.lowest[:] = np.fmin(self.lowest, np.fmin.reduce(reached))
-        self.highest[:] = np.fmax(self.highest, np.fmax.reduce(reached))
+    def _extend(self) -> None:
+        """Extend the range of the readings so far by those of the queued transitions."""
+        self.lowest[:] = np.fmin(self.lowest, np.fmin.reduce(self.reached))
+        self.highest[:] = np.fmax(self.highest, np.fmax.reduce(self.reached))
 
     def features(self, readings: Floats) -> Floats:
         """Return z of readings, (n, n_readings) or more columns, shape (n, d)."""
@@ -348,17 +345,16 @@ class LSTD(Stored):
         self._write_features(*inputs)
         return out
 
-    def _sum(self, n: int) -> None:
-        """Add the first n queued transitions to the sums."""
-        reached = self.reached[:n]
-        self._extend(reached)
-        z_t = self.features(self.left[:n])
-        z_tp1 = self.features(reached) * self.goes_on[:n, None]
-        cumulants = np.where(np.isnan(reached), self.centre, reached)
+    def _sum(self) -> None:
+        """Add the queued transitions to the sums."""
+        self._extend()
+        z_t = self.features(self.left)
+        z_tp1 = self.features(self.reached) * self.goes_on[:, None]
+        cumulants = np.where(np.isnan(self.reached), self.centre, self.reached)
         for k, action in enumerate(self._actions):
-            by_policy = np.ones(n, dtype=bool)
+            by_policy = np.ones(BATCH, dtype=bool)
             if action != checks.ON_POLICY:
-                by_policy = self.action[:n] == action
+                by_policy = self.action == action
             if not by_policy.any():
                 continue
             if self.C0[k, 0, 0] >= MOST_TRANSITIONS:
@@ -368,7 +364,7 @@ class LSTD(Stored):
             kernels.add_products(z, z, self.C0[k])
             kernels.add_products(z, z_tp1[by_policy], self.C1[k])
             kernels.add_products(z, cumulants[by_policy], self.c[k])
-            self.ends[k] += z[self.goes_on[:n][by_policy] == 0.0].sum(axis=0)
+            self.ends[k] += z[self.goes_on[by_policy] == 0.0].sum(axis=0)
             self.n_made[k] += int(by_policy.sum())
 
     # ---- solutions and shares --------------------------------------------------------------------

@@ -1,13 +1,12 @@
 """Readout: what a prediction is, made of the numbers that an engine learns.
 
-    v(s) = o(s) + theta_bar.phi(s) + d,   and of it the share 1 - q, and of l(s) the share q
+    v(s) = (1 - q) (o(s) + theta_bar.phi(s) + d) + q l(s)
 
 o is the demon's offset, which may follow a reading (`offsets`, `readings`); theta_bar are the averaged
-weights, and d is their shift (`averages`). Without averages, and until a demon's first one, v(s) = o(s)
-+ theta.phi(s). l is LSTD's answer, from the readings alone (`lstd`). Engines know theta.phi and
-theta_bar.phi, and nothing of the others. The signals have
-from here what an offset changes in them: the reference that is subtracted from a cumulant, and the
-outcome.
+weights, and d is their shift (`averages`); without averages, and until a demon's first one, it is o(s)
++ theta.phi(s). l is the answer of LSTD on the readings (`lstd`), and its share q is 0 without it. Engines
+compute theta.phi and theta_bar.phi, and nothing of the others. The signals have from here what an offset
+changes in them: the reference that is subtracted from a cumulant, and the outcome.
 """
 
 from __future__ import annotations

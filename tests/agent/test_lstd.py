@@ -81,7 +81,7 @@ FIRST = first_step(0.5)
 
 @pytest.fixture
 def only_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let shares depend on counts of transitions alone, and on no TD error."""
+    """Shares depend on counts of transitions alone, and on no TD error."""
     monkeypatch.setattr("horde_agent.learning.lstd.FEWEST_SAMPLES", 10**9)
 
 
@@ -95,7 +95,7 @@ def share_of(horde: Horde) -> np.ndarray:
 
 
 def largest_share(n_made: int) -> float:
-    """Return q after a solution of so many transitions where nothing is known of TD errors."""
+    """Return q after a solution of `n_made` transitions, without TD errors."""
     return 0.6 * n_made / (n_made + 2_000)
 
 
@@ -110,14 +110,14 @@ def solutions_after(transitions: list[Transition]) -> list[Solution]:
 
 
 def largest_shares(transitions: list[Transition]) -> np.ndarray:
-    """Return q of each of `questions` after these steps where nothing is known of TD errors."""
+    """Return q of each of `questions` after these steps, without TD errors."""
     return np.array([solution.largest_share for solution in solutions_after(transitions)])
 
 
 class Walk:
     """One random life for several Hordes: three readings that depend on the action, some of them missing.
 
-    Tiles are drawn anew at each step.
+    Tiles are drawn at each step.
 
     Args:
         hordes: The Hordes.
@@ -126,7 +126,7 @@ class Walk:
         n_streams: Number of streams of experience that take turns of 10 steps.
 
     Attributes:
-        transitions: What was learned from.
+        transitions: Those that were learned from.
         state: The latest observation and tiles of the selected stream.
         states: Those of each stream that has begun.
         n_steps: Number of transitions.
@@ -440,7 +440,7 @@ def learn_alone(
     step: Callable[[np.ndarray], tuple[int, np.ndarray, float, bool]],
     n_steps: int,
 ) -> None:
-    """Let an LSTD without a Horde learn: `step` returns action, readings, reward, and whether that was the end.
+    """Teach an LSTD without a Horde: `step` returns action, readings, reward, and whether that was the end.
 
     Each stream begins with the readings `first`.
     """
@@ -462,7 +462,7 @@ def learn_alone(
 def test_solutions_are_those_of_the_slow_twin(mode: Any, n_steps: int) -> None:
     """With terminations, gaps and missing readings; at states that were never seen, some of them beyond the bounds.
 
-    Each policy and continuation is solved for in batches of its own.
+    Each policy and continuation is solved for in its own batches.
     """
     horde = horde_of(questions(), mode)
     twin = horde_of(questions(), mode, lstd=0)
@@ -494,7 +494,7 @@ def test_sums_that_are_full_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sums_reach_back_2_to_the_18_transitions() -> None:
-    """So many rewards of 0, then rewards of 1: a mean of n / (n + 2^17) after n of those, not of n / (n + 2^18)."""
+    """2^18 rewards of 0, then rewards of 1: a mean of n / (n + 2^17) after n of those, not of n / (n + 2^18)."""
     lstd = lstd_of([GVF("paid", BEHAVIOUR, Reward(), 0.0)], n_random=1)
     readings = np.zeros(1)
     lstd.join(readings)
@@ -524,7 +524,7 @@ def test_transitions_of_two_streams_do_not_mix() -> None:
     life = Walk(horde, twin, p_end=0.03, n_streams=2)
     life.run_to(ALL_SOLVED)
     assert_solutions(horde, twin, life, [life.draw_state() for _ in range(4)])
-    # Back in the other stream, predictions are those of its own state
+    # Back in the other stream, predictions are those at its state
     other_stream = 1 - horde.stream
     horde.select_stream(other_stream)
     observation, tiles = life.states[other_stream]
@@ -544,7 +544,7 @@ def test_waves_approximate_a_gaussian_kernel_2_sqrt_n_units_wide() -> None:
 
 
 def test_a_policy_is_answered_from_the_transitions_by_its_action() -> None:
-    """Action 1 halves the first reading and action 0 draws it anew from a mean of 0.
+    """Action 1 halves the first reading and action 0 draws it from a mean of 0.
 
     v(x) = .5 x / (1 - .5 gamma) for action 1, .25 x / (1 - .25 gamma) for the behaviour, and 0 for action 0.
     """
@@ -592,7 +592,7 @@ def test_nothing_follows_a_termination() -> None:
     learn_alone(lstd, places[0], step, 2_944)
     values = np.array([lstd.values(place) for place in places])
     np.testing.assert_allclose(values[:, 0], [2.0 * 0.81, 2.0 * 0.9, 2.0], rtol=0.05)
-    # The last light is that of the third place
+    # The last light is the third place's
     np.testing.assert_allclose(values[:, 1], [0.9, 1.0, 0.0], rtol=0, atol=0.05)
 
 
@@ -614,7 +614,7 @@ def test_a_return_of_one_step_is_within_the_bounds() -> None:
 @IN_BOTH
 @pytest.mark.usefixtures("only_counts")
 def test_predictions_are_those_of_the_weights_until_the_first_solution(mode: Any) -> None:
-    """Then each policy and continuation has its turn in one of eight batches, and transitions of its own."""
+    """Then each policy and continuation has its turn in one of eight batches, and its own transitions."""
     horde = horde_of(questions(), mode)
     twin = horde_of(questions(), mode, lstd=0)
     life = Walk(horde, twin)
@@ -703,7 +703,7 @@ def test_a_question_that_only_the_weights_answer_keeps_to_them() -> None:
 
 
 def test_a_share_is_that_of_both_td_errors() -> None:
-    """Of l, c + gamma l(s') - l(s) in the latest transition; of the weights, those that are given.
+    """Those of l are c + gamma l(s') - l(s) in the latest transition; those of the weights are given.
 
     From the eighth on, trust is 2 less the ratio of their squares, which are halved at each 256th. The second
     demon learns in no transition, and the third has no finite TD error.
@@ -762,7 +762,7 @@ def test_a_share_is_that_of_both_td_errors() -> None:
 
 
 def test_a_life_of_noise_trusts_both_alike() -> None:
-    """Where neither knows anything, TD errors are alike and so the share stays near its largest value."""
+    """If neither predicts anything, TD errors are alike, and the share stays near its largest value."""
     asked_questions = [GVF("noise", BEHAVIOUR, Channel(0), 0.0)]
     horde = horde_of(asked_questions, step_size=0.01)
     rng = np.random.default_rng(0)
@@ -834,7 +834,7 @@ def test_deferred_predictions_have_the_readings_of_the_step_that_they_are_of() -
 
 
 def test_weights_learn_the_same_bits_with_and_without() -> None:
-    """Also if somebody reads predictions in the middle of a batch."""
+    """Also if predictions are read in the middle of a batch."""
     hordes = [horde_of(questions(), lstd=n) for n in (N_RANDOM, 5, 0)]
     life = Walk(*hordes, p_end=0.02, p_missing=0.02)
     for n_steps in (500, ALL_SOLVED + 1, 1_831):
@@ -1225,7 +1225,7 @@ def test_states_of_another_number_of_readings_begin_again() -> None:
 
 
 def test_many_policies_and_continuations_are_solved_for_in_turns() -> None:
-    """Of fifteen each has its turn in one of the first eight batches of the sums."""
+    """Each of fifteen has its turn in one of the first eight batches of the sums."""
     gammas = [round(0.05 * k, 2) for k in range(1, 16)]
     assert {turn_of(None, gamma) for gamma in gammas} > {0, 1, 2, 3, 4}
     horde = horde_of([GVF(f"{k}", BEHAVIOUR, Channel(0), gamma) for k, gamma in enumerate(gammas)])
@@ -1237,7 +1237,7 @@ def test_many_policies_and_continuations_are_solved_for_in_turns() -> None:
     assert share_of(horde).any()
 
 
-# ---- what it does not answer ----------------------------------------------------------------------------------------
+# ---- questions without a solution -----------------------------------------------------------------------------------
 
 
 def test_only_constant_questions_about_readings_and_rewards_are_asked() -> None:
