@@ -57,7 +57,7 @@ STEPS = {"paper": 261_681, "quick": 6_000}
 SEEDS_FROM = 300
 N_SEEDS = 5
 AVERAGE = 10_000.0
-N_RANDOM = 256
+N_RANDOM = 192
 SHARES = (0.1, 0.2, 1 / 3, 0.5, 0.7, 1.0)
 """Lengths of lives, as shares of the paper's."""
 FIFTH = 0.2

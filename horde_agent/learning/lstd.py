@@ -1,32 +1,41 @@
 """LSTD on the readings: a second answer to each question, solved for instead of learned step by step.
 
     v(s) = own + q (l - own),   l = w.z(x)
-    z(x) = (1, u, sqrt(2) cos(R u + p)),   u = (x - centre) / unit, within [-4, 4]
-    (C0 - gamma C1 + P) w = c,   C0 = sum z_t z_t',   C1 = sum z_t z_{t+1}',   c = sum z_t c_{t+1}
+    z(x) = (1, u, sqrt(2) cos(R u + p)),   u = (x - centre) / unit, within [-10, 10]
+    (C0 - gamma C1 + P) w = c,   C0 = sum e_t z_t',   C1 = sum e_t z_{t+1}',   c = sum e_t c_{t+1}
+    e_t = z_t + kappa e_{t-1}
 
 own is what `learning.readout` makes of weights and offset, x are all readings, and the sums are over the
-transitions by the policy's action, or over all for the behaviour. z has the readings and random Fourier
-features: R is normal with deviation 1 / (2 sqrt(n)) for n readings and p uniform, so that z.z' approximates
-a Gaussian kernel that is 2 sqrt(n) units wide. The matrices of a policy serve every reading and every
-continuation. Centre and unit are mean and deviation of the first 1,024 transitions, after which the sums
-begin; a missing reading counts as its mean. P is a ridge of 10 samples. l is bounded by what returns of
+transitions by the policy's action, or over all for the behaviour. e is a trace, which begins again after a gap
+and after another action than the policy's. Whatever was before a state, the mean TD error of the true values is
+0 there, so that every kappa finds values that z can express; of others, a larger one finds a better
+approximation, with more noise. With kappa = gamma lambda this is LSTD(lambda). Here one kappa, 0.9, serves every
+continuation, so that the matrices of a policy do so, too, and every reading.
+
+z has the readings and random Fourier features. R is normal with deviation s_j / (1.25 sqrt(n)) for reading j of
+n, and p uniform, so that z.z' approximates a Gaussian kernel that is 1.25 sqrt(n) units wide. s is the
+autocorrelation of a reading from one step to the next, scaled so that its mean square is 1: noise says nothing
+about later readings. Centre, unit (the deviation) and s are those of the first 1,024 transitions, after which
+the sums begin. Readings are scaled to [0, 1], and a unit is at least 0.1: what has hardly changed so far may
+change later. A missing reading counts as its mean. P is a ridge of 10 samples. l is bounded by what returns of
 the readings so far can be.
 
 Weights of tiles represent places and details, and follow a changing world; l is smooth, has little noise
 early, and has other errors. A prediction is a mean of both, with the share
 
-    q = 0.6 n / (n + 2,000) (2 - r), its last factor in [0, 1],   r = sum delta_l^2 / sum delta_own^2
+    q = 0.75 n / (n + 1,000) (2 - r), its last factor in [0, 1],   r = sum delta_l^2 / sum delta_own^2
 
 for n transitions of the policy in the latest solution. delta are the TD errors of l and of the weights in
 the latest 128 to 256 steps that were sampled: the last ones before a gap, and each 64th. Where l is the
 worse one, as for a question without noise, it loses its share. A TD error is no error of the value: of
 readings that persist and are noisy a correct l has the larger ones, and is left out although it is right.
-A policy and continuation are solved for again once the policy has half as many transitions more; which of
-eight batches of 64 steps does so depends on them alone, so that shards solve for the same bits.
+Transitions are added 512 at a time. A policy and continuation are solved for again once the policy has half as
+many transitions more; after which eighth of the 512 steps depends on them alone, so that shards solve for the
+same bits.
 
-Source: Bradtke & Barto (1996), LSTD; Rahimi & Recht (2007), random Fourier features; Breiman (1996), stacked
-regressions. Sums without pi(a)/b: states count as often as the policy's action was taken in them.
-Features and share were chosen on recorded lives.
+Source: Bradtke & Barto (1996), LSTD, with features as instruments; Boyan (2002), LSTD(lambda); Rahimi & Recht
+(2007), random Fourier features; Breiman (1996), stacked regressions. Sums without pi(a)/b: states count as often
+as the policy's action was taken in them. Features, kappa and share were chosen on recorded lives.
 """
 
 from __future__ import annotations
@@ -45,15 +54,19 @@ from horde_agent.learning.stored import DEMON, NEWCOMER, Earlier, Field, Fields,
 from horde_agent.learning.values import Cumulants, Observation, identity, number
 from horde_agent.policies import Behaviour, ConstantAction
 from horde_agent.saving import State
-from horde_agent.types import Bools, Floats, Integers
+from horde_agent.types import Bools, Floats, Integers, Reals
 
 N_MEASURED = 1_024
-"""Transitions from which centre and unit are measured."""
-BATCH = 64
-"""Learning steps between two additions to the sums."""
+"""Transitions from which centre, unit and weight of a reading are measured."""
+DECAY = 0.9
+"""kappa."""
+N_QUEUED = 512
+"""Transitions that are added to the sums together."""
 N_TURNS = 8
-"""Batches in one of which a policy and continuation are solved for."""
-FIRST_SOLUTION = 64
+"""Parts of a queue, after one of which a policy and continuation are solved for."""
+BATCH = N_QUEUED // N_TURNS
+"""Learning steps of a part."""
+FIRST_SOLUTION = 512
 """Transitions of a policy in its first solution, at least."""
 GROWTH = 3 / 2
 """Transitions of a policy in a solution over those in the one before it."""
@@ -62,9 +75,10 @@ MOST_TRANSITIONS = 1 << 18
 RIDGE = 10.0
 """Samples of each feature with the mean as the return."""
 RIDGE_OF_ONE = 0.01
-WIDTH = 2.0
-LARGEST_SHARE = 0.6
-HALF_SHARE_AT = 2_000
+WIDTH = 1.25
+LEAST_UNIT = 0.1
+LARGEST_SHARE = 0.75
+HALF_SHARE_AT = 1_000
 WORST_RATIO = 2.0
 """Ratio of the squared TD errors, r, from which on l has no share."""
 FEWEST_SAMPLES = 8
@@ -109,6 +123,8 @@ class LSTD(Stored):
         "n_measured": Field(),
         "total": Field(),
         "squares": Field(),
+        "n_products": Field(),
+        "products": Field(),
         "centre": Field(),
         "unit": Field(),
         "lowest": Field(),
@@ -119,12 +135,16 @@ class LSTD(Stored):
         "reached": Field(),
         "action": Field(),
         "goes_on": Field(),
+        "follows": Field(),
+        "follows_next": Field(),
         "here": Field(),
         "processed": Field(),
         "C0": Field(POLICY_ASKED),
         "C1": Field(POLICY_ASKED),
         "c": Field(POLICY_ASKED),
         "ends": Field(POLICY_ASKED),
+        "squared": Field(POLICY_ASKED),
+        "trace": Field(POLICY_ASKED),
         "n_made": Field(POLICY_ASKED),
         "weights": Field(DEMON, at=1, diverged=0.0),
         "least": Field(DEMON, diverged=0.0),
@@ -174,7 +194,6 @@ class LSTD(Stored):
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except addresses."""
         return vars(self) | {
-            "_note": None,
             "_mix": None,
             "_values": None,
             "_write_features": None,
@@ -188,27 +207,34 @@ class LSTD(Stored):
         n_policies = len(self._policies)
         rng = np.random.default_rng(n)
         self.n_seen = 0
-        self.n_queued = np.zeros(1, dtype=np.int64)
+        self.n_queued = 0
         self.n_since = 0
         self.n_measured = np.zeros(n_cumulants)
         self.total = np.zeros(n_cumulants)
         self.squares = np.zeros(n_cumulants)
+        self.n_products = np.zeros(n)
+        self.products = np.zeros(n)
         self.centre = np.zeros(n_cumulants)
         self.unit = np.ones(n_cumulants)
         self.lowest = np.full(n_cumulants, np.inf)
         self.highest = np.full(n_cumulants, -np.inf)
-        self.projection = rng.normal(size=(n, self._n_random)) / (WIDTH * np.sqrt(max(n, 1)))
-        self.phase = rng.uniform(0.0, 2.0 * np.pi, self._n_random)
-        self.left = np.zeros((BATCH, n))
-        self.reached = np.zeros((BATCH, n_cumulants))
-        self.action = np.zeros(BATCH, dtype=np.int64)
-        self.goes_on = np.zeros(BATCH)
+        projection = rng.normal(size=(n, self._n_random)) / (WIDTH * np.sqrt(max(n, 1)))
+        self.projection = projection.astype(np.float32)
+        self.phase = rng.uniform(0.0, 2.0 * np.pi, self._n_random).astype(np.float32)
+        self.left = np.zeros((N_QUEUED, n))
+        self.reached = np.zeros((N_QUEUED, n_cumulants))
+        self.action = np.zeros(N_QUEUED, dtype=np.int64)
+        self.goes_on = np.zeros(N_QUEUED)
+        self.follows = np.zeros(N_QUEUED, dtype=bool)
+        self.follows_next = False
         self.here = np.zeros(n)
         self.processed = np.zeros(n)
         self.C0 = np.zeros((n_policies, d, d))
         self.C1 = np.zeros((n_policies, d, d))
         self.c = np.zeros((n_policies, d, n_cumulants))
         self.ends = np.zeros((n_policies, d))
+        self.squared = np.zeros((n_policies, d))
+        self.trace = np.zeros((n_policies, d))
         self.n_made = np.zeros(n_policies, dtype=np.int64)
         self.weights = np.zeros((d, self.share.size), dtype=np.float32)
         self.solved_at[:] = 0
@@ -221,7 +247,6 @@ class LSTD(Stored):
 
     def _unbind(self) -> None:
         """Forget addresses and values of arrays that were replaced."""
-        self._note: Any = None
         self._mix: Any = None
         self._values: Any = None
         self._write_features: Any = None
@@ -239,13 +264,7 @@ class LSTD(Stored):
             least=self.least,
             most=self.most,
             share=share,
-            here=self.here,
-            left=self.left,
-            reached=self.reached,
-            action=self.action,
-            goes_on=self.goes_on,
-            n_queued=self.n_queued,
-            features=np.zeros(self.weights.shape[0]),
+            features=np.zeros(self.weights.shape[0], dtype=np.float32),
             single=self._single,
         )
 
@@ -266,6 +285,10 @@ class LSTD(Stored):
             self._start(n)
         self.here[:] = observation[:n]
 
+    def begin(self) -> None:
+        """Note that the current state does not follow from the latest transition."""
+        self.follows_next = False
+
     def mark_processed(self) -> None:
         """Note that the engine has processed everything up to the current state."""
         self.processed[:] = self.here
@@ -273,8 +296,8 @@ class LSTD(Stored):
 
     @property
     def is_due(self) -> bool:
-        """True if the queue is full: `add` comes next."""
-        return bool(self.n_queued[0] == BATCH)
+        """True if a part of the queue has just been filled: `add` comes next."""
+        return self.n_queued > 0 and self.n_queued % BATCH == 0
 
     def note(
         self, observation: Observation, action: int, reward: float, *, terminated: bool
@@ -283,13 +306,19 @@ class LSTD(Stored):
         if observation.size != self.here.size:
             self.join(observation)
             return
-        known_reward = float(reward)
-        if not np.isfinite(known_reward):
-            known_reward = np.nan
-        inputs = (observation, action, known_reward, float(not terminated))
-        if self._note is None:
-            self._note = bind(kernels.note, pack(self._arrays(self.share)), like=inputs)
-        self._note(*inputs)
+        known_reward = np.nan
+        if np.isfinite(reward):
+            known_reward = float(reward)
+        k = self.n_queued
+        self.left[k] = self.here
+        self.reached[k, :-1] = observation
+        self.reached[k, -1] = known_reward
+        self.here[:] = observation
+        self.action[k] = action
+        self.goes_on[k] = not terminated
+        self.follows[k] = self.follows_next
+        self.n_queued = k + 1
+        self.follows_next = True
         self.n_since += 1
 
     @property
@@ -298,13 +327,14 @@ class LSTD(Stored):
         return bool(self.solved_at.any())
 
     def add(self) -> None:
-        """Add the transitions of a full queue to the sums, and solve for what is due."""
-        if self.n_seen < N_MEASURED:
-            self._measure()
-        else:
-            self._sum()
+        """Add the transitions of a full queue to the sums, and solve for what is due after each part of it."""
         self.n_seen += BATCH
-        self.n_queued[0] = 0
+        if self.n_queued == N_QUEUED:
+            if self.n_seen <= N_MEASURED:
+                self._measure()
+            else:
+                self._sum()
+            self.n_queued = 0
         turn = self.n_seen // BATCH % N_TURNS
         for pair in self._pairs:
             if pair.turn == turn:
@@ -313,30 +343,50 @@ class LSTD(Stored):
         self._processed_values = None
 
     def _measure(self) -> None:
-        """Measure centre and unit from the queued transitions, too."""
+        """Measure centre, unit and weight of each reading from the queued transitions, too."""
         is_there = ~np.isnan(self.reached)
         readings = np.where(is_there, self.reached, 0.0)
         self.n_measured += is_there.sum(axis=0)
         self.total += readings.sum(axis=0)
         self._extend()
+        is_known = is_there[:, :-1] & ~np.isnan(self.left)
+        self.n_products += is_known.sum(axis=0)
         counts = np.maximum(self.n_measured, 1.0)
         self.centre[:] = self.total / counts
-        # Squares of readings near the largest float are infinite; the unit is then 1
+        # Squares of readings near the largest float are infinite
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares += (readings**2).sum(axis=0)
+            product = self.left * self.reached[:, :-1]
+            self.products += np.where(is_known, product, 0.0).sum(axis=0)
             variance = self.squares / counts - self.centre**2
-            least = 1e-12 * self.centre**2
-            has_deviation = (variance > least) & np.isfinite(variance)
-        self.unit[:] = np.sqrt(np.where(has_deviation, variance, 1.0))
+            has_deviation = (variance > 1e-12 * self.centre**2) & np.isfinite(variance)
+        deviation = np.sqrt(np.where(has_deviation, variance, 0.0))
+        self.unit[:] = np.maximum(deviation, LEAST_UNIT)
+        if self.n_seen == N_MEASURED:
+            self._weigh(deviation[:-1])
+
+    def _weigh(self, deviation: Floats) -> None:
+        """Weigh the readings in the random features by their autocorrelations, given deviations, (n_readings,).
+
+        A reading that never changed has the weight of one that persists.
+        """
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            covariance = self.products / self.n_products - self.centre[:-1] ** 2
+            weight = np.clip(covariance / deviation**2, 0.0, 1.0)
+        weight[(deviation == 0.0) | np.isnan(weight)] = 1.0
+        mean_square = np.mean(weight**2)
+        if mean_square > 0.0:
+            scale = weight / np.sqrt(mean_square)
+            self.projection *= scale[:, None].astype(np.float32)
 
     def _extend(self) -> None:
         """Extend the range of the readings so far by those of the queued transitions."""
         self.lowest[:] = np.fmin(self.lowest, np.fmin.reduce(self.reached))
         self.highest[:] = np.fmax(self.highest, np.fmax.reduce(self.reached))
 
-    def features(self, readings: Floats) -> Floats:
-        """Return z of readings, (n, n_readings) or more columns, shape (n, d)."""
-        out = np.empty((len(readings), self.weights.shape[0]))
+    def features(self, readings: Floats) -> Reals:
+        """Return z of readings, (n, n_readings) or more columns, float32, shape (n, d)."""
+        out = np.empty((len(readings), self.weights.shape[0]), dtype=np.float32)
         inputs = (readings, out)
         if self._write_features is None:
             self._write_features = bind(
@@ -349,23 +399,34 @@ class LSTD(Stored):
         """Add the queued transitions to the sums."""
         self._extend()
         z_t = self.features(self.left)
-        z_tp1 = self.features(self.reached) * self.goes_on[:, None]
-        cumulants = np.where(np.isnan(self.reached), self.centre, self.reached)
+        z_tp1 = np.empty_like(z_t)
+        z_tp1[:-1] = z_t[1:]
+        is_last = np.append(~self.follows[1:], True)
+        z_tp1[is_last] = self.features(self.reached[is_last])
+        z_tp1[self.goes_on == 0.0] = 0.0
+        is_there = ~np.isnan(self.reached)
+        with np.errstate(over="ignore", invalid="ignore"):
+            from_centre = np.where(is_there, self.reached - self.centre, 0.0)
+            cumulants = from_centre.astype(np.float32)
+        rows = np.empty((2, z_t.shape[1]), dtype=np.float32)
         for k, action in enumerate(self._actions):
-            by_policy = np.ones(BATCH, dtype=bool)
+            by_policy = np.ones(N_QUEUED, dtype=bool)
             if action != checks.ON_POLICY:
                 by_policy = self.action == action
-            if not by_policy.any():
+            e = np.empty((int(by_policy.sum()), z_t.shape[1]), dtype=np.float32)
+            kernels.write_traces(z_t, by_policy, self.follows, DECAY, self.trace[k], e)
+            if not len(e):
                 continue
-            if self.C0[k, 0, 0] >= MOST_TRANSITIONS:
-                for sums in (self.C0, self.C1, self.c, self.ends):
+            if self.squared[k, 0] >= MOST_TRANSITIONS:
+                for sums in (self.C0, self.C1, self.c, self.ends, self.squared):
                     sums[k] *= 0.5
             z = z_t[by_policy]
-            kernels.add_products(z, z, self.C0[k])
-            kernels.add_products(z, z_tp1[by_policy], self.C1[k])
-            kernels.add_products(z, cumulants[by_policy], self.c[k])
-            self.ends[k] += z[self.goes_on[by_policy] == 0.0].sum(axis=0)
-            self.n_made[k] += int(by_policy.sum())
+            kernels.add_products(e, z, rows, self.C0[k])
+            kernels.add_products(e, z_tp1[by_policy], rows, self.C1[k])
+            kernels.add_products(e, cumulants[by_policy], rows, self.c[k])
+            self.ends[k] += e[self.goes_on[by_policy] == 0.0].sum(axis=0)
+            self.squared[k] += (z**2).sum(axis=0)
+            self.n_made[k] += len(e)
 
     # ---- solutions and shares --------------------------------------------------------------------
 
@@ -380,16 +441,24 @@ class LSTD(Stored):
         if not demons.size:
             return
         C0 = self.C0[pair.policy]
-        n = C0[0, 0]
         gamma = pair.gamma
-        mean = self.c[pair.policy, 0] / n
-        sides = self.c[pair.policy] - np.outer(C0[0], mean)
-        sides -= gamma / (1.0 - gamma) * np.outer(self.ends[pair.policy], mean)
-        penalty = RIDGE * np.diag(C0) / n
+        from_centre = self.c[pair.policy, 0] / C0[0, 0]
+        mean = self.centre + from_centre
+        with np.errstate(invalid="ignore"):  # a signal beyond float32
+            sides = self.c[pair.policy] - np.outer(C0[:, 0], from_centre)
+            sides -= gamma / (1.0 - gamma) * np.outer(self.ends[pair.policy], mean)
+        squared = self.squared[pair.policy]
+        penalty = RIDGE * squared / squared[0]
         penalty[0] = RIDGE_OF_ONE
-        system = np.hstack([C0 - gamma * self.C1[pair.policy] + np.diag(penalty), sides])
-        kernels.solve(system)
-        solution = system[:, C0.shape[0] :]
+        d = len(C0)
+        system = np.empty((d, d + sides.shape[1]))
+        np.multiply(-gamma, self.C1[pair.policy], out=system[:, :d])
+        system[:, :d] += C0
+        system[np.arange(d), np.arange(d)] += penalty
+        system[:, d:] = sides
+        solution = np.empty_like(sides)
+        pivot_rows = np.empty((kernels.N_PIVOTS, system.shape[1]))
+        kernels.solve(system, pivot_rows, np.empty((2, system.shape[1])), solution)
         solution[0] += mean / (1.0 - gamma)
         target = self._target(demons)
         with np.errstate(over="ignore"):
@@ -429,7 +498,7 @@ class LSTD(Stored):
             learned: Mask of the demons that learned from it, shape (n_demons,).
         """
         self.n_since = 0
-        k = int(self.n_queued[0]) - 1  # the last row, -1, if it has just been added to the sums
+        k = self.n_queued - 1  # the last row, -1, if it has just been added to the sums
         cumulant = np.zeros(self.share.size)
         demons_asked = np.flatnonzero(self.is_asked)
         cumulant[demons_asked] = self.reached[k, self._target(demons_asked)]
@@ -510,6 +579,7 @@ class LSTD(Stored):
             readings = other.here.copy()
             other.restore(state)
             other.join(readings)
+            other.begin()
             other.mark_processed()
 
 

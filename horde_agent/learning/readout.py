@@ -276,6 +276,7 @@ class Readout:
         self.following.select_stream(stream)
         if self.lstd is not None and observation is not None:
             self.lstd.join(observation)
+            self.lstd.begin()
         self.mark_processed()
 
     def set_offsets(self, values: Floats, reading_sums: Floats) -> None:

@@ -158,6 +158,8 @@ class SignalMaker(Stored):
         """Begin a stream at its first state, an observation, (n_sensors,), and its tiles: estimate offsets there."""
         self._readout.following.begin()
         self.join(observation, tiles)
+        if self._readout.lstd is not None:
+            self._readout.lstd.begin()
         self._readout.mark_processed()
 
     def join(self, observation: Observation, tiles: Tiles) -> None:

@@ -316,7 +316,7 @@ def test_shards_solve_for_the_same_as_one_horde(cluster: LocalCluster, mode: Mod
     """Each sums all transitions; no solution depends on the policies and continuations of other shards."""
     questions = constant_questions()
     config = LearnerConfig(lstd=10)
-    life = Life(1_900)
+    life = Life(4_700)
     life.observation[[20, 1_300, 1_301], 0] = np.nan
     one = Horde(questions, config=config, mode=mode, **KIND)
     life.teach(one)

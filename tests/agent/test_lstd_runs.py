@@ -24,9 +24,9 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, questions: Path) -> Path:
-    """A life of 5,000 steps that never stopped; its LSTD has shares when half of it is over."""
+    """A life of 9,000 steps that never stopped; its LSTD has shares when half of it is over."""
     run = tmp_path_factory.mktemp("runs") / "whole"
-    assert horde(LIFE, f"--questions {questions} --lstd 24 --steps 5000 --out {run}") == 0
+    assert horde(LIFE, f"--questions {questions} --lstd 24 --steps 9000 --out {run}") == 0
     return run
 
 
@@ -39,8 +39,8 @@ def test_a_resumed_run_with_lstd_equals_a_longer_one(
     whole: Path, questions: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    assert horde(LIFE, f"--questions {questions} --lstd 24 --steps 3300 --out {run}") == 0
-    assert horde(f"resume {run} --steps 5000") == 0
+    assert horde(LIFE, f"--questions {questions} --lstd 24 --steps 6300 --out {run}") == 0
+    assert horde(f"resume {run} --steps 9000") == 0
     assert scores_of(run) == scores_of(whole)
 
 

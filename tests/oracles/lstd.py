@@ -11,14 +11,17 @@ import numpy as np
 from horde_agent.types import Floats
 
 N_MEASURED = 1_024
-BATCH = 64
+DECAY = 0.9
+N_QUEUED = 512
 N_TURNS = 8
-FIRST_SOLUTION = 64
+BATCH = 64
+FIRST_SOLUTION = 512
 GROWTH = 1.5
 MOST_TRANSITIONS = 262_144
-LARGEST_SHARE = 0.6
-HALF_SHARE_AT = 2_000
-FURTHEST = 4.0
+LARGEST_SHARE = 0.75
+HALF_SHARE_AT = 1_000
+FURTHEST = 10.0
+LEAST_UNIT = 0.1
 RIDGE = 10.0
 RIDGE_OF_ONE = 0.01
 BEHAVIOUR = None
@@ -33,6 +36,7 @@ class Transition(NamedTuple):
     reached: Floats  # (n_readings,)
     reward: float
     terminated: bool
+    follows: bool  # whether the transition before it ended where it begins
 
 
 class Solution(NamedTuple):
@@ -40,6 +44,11 @@ class Solution(NamedTuple):
 
     n_steps: int  # of the life
     n_made: int  # transitions by the policy in the sums
+
+    @property
+    def n_summed(self) -> int:
+        """Steps of the life until the latest addition to the sums."""
+        return self.n_steps // N_QUEUED * N_QUEUED
 
     @property
     def largest_share(self) -> float:
@@ -77,8 +86,8 @@ def latest_solution(
     latest = NEVER
     n_made = 0
     for n_steps in range(BATCH, len(actions) + 1, BATCH):
-        if n_steps > sums_since:
-            for taken in actions[n_steps - BATCH : n_steps]:
+        if n_steps > sums_since and n_steps % N_QUEUED == 0:
+            for taken in actions[n_steps - N_QUEUED : n_steps]:
                 n_made += action is BEHAVIOUR or taken == action
         is_turn = n_steps // BATCH % N_TURNS == turn_of(action, gamma)
         is_enough = n_made >= max(FIRST_SOLUTION, GROWTH * latest.n_made)
@@ -91,10 +100,10 @@ class SlowLSTD:
     """Solutions from these transitions, the first of which make centre and unit.
 
     Args:
-        transitions: All that were seen, in order.
+        transitions: All that were added, in order.
         projection: R, shape (n_readings, n_random).
         phase: p, shape (n_random,).
-        most_transitions: Transitions of a policy from which on a batch halves its sums.
+        most_transitions: Transitions of a policy from which on its sums are halved.
     """
 
     def __init__(
@@ -118,8 +127,7 @@ class SlowLSTD:
             readings = measured[~np.isnan(measured[:, j]), j]
             if readings.size:
                 self.centre[j] = readings.mean()
-            if readings.size and np.ptp(readings) > 0.0:
-                self.unit[j] = readings.std()
+                self.unit[j] = max(readings.std(), LEAST_UNIT)
             ever_known = reached[~np.isnan(reached[:, j]), j]
             if ever_known.size:
                 self.lowest[j] = ever_known.min()
@@ -144,20 +152,22 @@ class SlowLSTD:
         C0 = np.zeros((d, d))
         C1 = np.zeros((d, d))
         c = np.zeros(d)
+        squares = np.zeros(d)
+        e = np.zeros(d)
         n = 0.0
-        for first in range(0, len(self._summed), BATCH):
-            batch = self._summed[first : first + BATCH]
-            by_policy = [
-                transition
-                for transition in batch
-                if action is BEHAVIOUR or transition.action == action
-            ]
-            if by_policy and n >= self._most_transitions:
+        for first in range(0, len(self._summed), N_QUEUED):
+            queue = self._summed[first : first + N_QUEUED]
+            is_made = any(action in (BEHAVIOUR, transition.action) for transition in queue)
+            if is_made and n >= self._most_transitions:
                 C0 /= 2.0
                 C1 /= 2.0
                 c /= 2.0
+                squares /= 2.0
                 n /= 2.0
-            for transition in by_policy:
+            for transition in queue:
+                if action not in (BEHAVIOUR, transition.action):
+                    e = np.zeros(d)
+                    continue
                 z_t = self.features(transition.left)
                 z_tp1 = self.features(transition.reached)
                 if transition.terminated:
@@ -165,15 +175,19 @@ class SlowLSTD:
                 c_tp1 = self._cumulants(transition)[cumulant]
                 if np.isnan(c_tp1):
                     c_tp1 = self.centre[cumulant]
-                C0 += np.outer(z_t, z_t)
-                C1 += np.outer(z_t, z_tp1)
-                c += z_t * c_tp1
+                if not transition.follows:
+                    e = np.zeros(d)
+                e = z_t + DECAY * e
+                C0 += np.outer(e, z_t)
+                C1 += np.outer(e, z_tp1)
+                c += e * c_tp1
+                squares += z_t**2
                 n += 1.0
         # A ridge of 10 samples of each feature with the mean return of a life that goes on
-        P = RIDGE * np.diag(np.diag(C0)) / n
+        P = RIDGE * np.diag(squares) / n
         P[0, 0] = RIDGE_OF_ONE
         at_mean = np.zeros(d)
-        at_mean[0] = c[0] / n / (1.0 - gamma)
+        at_mean[0] = c[0] / C0[0, 0] / (1.0 - gamma)
         A = C0 - gamma * C1
         deviation = np.linalg.solve(A + P, c - A @ at_mean)
         return np.asarray(at_mean + deviation)
