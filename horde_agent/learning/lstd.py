@@ -509,11 +509,12 @@ class LSTD(Stored):
             squares[OWN] = td_error.astype(np.float64) ** 2
             squares[SOLVED] = delta**2
         counts = learned & (self.solved_at > 0) & np.isfinite(squares).all(axis=0)
-        self.errors[:, counts] += squares[:, counts]
-        self.n_samples[counts] += 1
+        self.errors += np.where(counts, squares, 0.0)
+        self.n_samples += counts
         is_full = self.n_samples >= MOST_SAMPLES
-        self.errors[:, is_full] *= 0.5
-        self.n_samples[is_full] //= 2
+        if is_full.any():
+            self.errors[:, is_full] *= 0.5
+            self.n_samples[is_full] //= 2
 
     def _set_shares(self) -> None:
         largest = LARGEST_SHARE * self.solved_at / (self.solved_at + HALF_SHARE_AT)

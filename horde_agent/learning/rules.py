@@ -66,7 +66,7 @@ class LearnerConfig:
             the rules and trace rules that the fast engine supports, on either engine. By default on
             with these.
         lstd: Number of random features of LSTD on the readings, which predictions about readings and the
-            reward are mixed with, such as 256 (`learning.lstd`). 0: none.
+            reward are mixed with, such as 192 (`learning.lstd`). 0: none.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message

@@ -169,7 +169,7 @@ class LearnConfig:
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
         lstd: Random features of the least-squares solution on the readings that predictions are mixed
-            with, such as 256; 0 for none.
+            with, such as 192; 0 for none.
         features: Its tilings, as in `horde_agent.features`.
         paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
             size 0.1.

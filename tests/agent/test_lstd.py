@@ -380,7 +380,7 @@ def arrays_of(n: int, d: int, n_demons: int, **other_places: Any) -> kernels.LST
 
 @pytest.mark.kernels
 def test_features_are_one_the_readings_in_units_and_waves() -> None:
-    """A missing reading counts as the centre, none is further from it than 10 units, and columns behind are not read."""
+    """A missing reading counts as the centre, none is further from it than 10 units, columns behind do not count."""
     rng = np.random.default_rng(2)
     projection = rng.normal(size=(3, 5)).astype(np.float32)
     phase = rng.uniform(0.0, 6.0, 5).astype(np.float32)
