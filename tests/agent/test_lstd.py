@@ -555,24 +555,24 @@ def test_waves_approximate_a_gaussian_kernel_five_fourths_of_sqrt_n_units_wide()
 
 
 def test_a_reading_counts_in_the_waves_as_far_as_it_lasts() -> None:
-    """A walk x' = .8 x + noise, noise, one that never changes, and -x: .8, 0, 1 and 0, over their root mean square."""
+    """A walk x' = .8 x + noise, noise, two that never change, and -x: .8, 0, 1, 1, 0, over their root mean square."""
     lstd = lstd_of([GVF("light", BEHAVIOUR, Channel(0), 0.5)])
     rng = np.random.default_rng(4)
-    readings = np.array([0.0, 0.0, 0.3, 1.0])
+    readings = np.array([0.0, 0.0, 0.3, 0.0, 1.0])
     lstd.join(readings)
     unweighted = lstd.projection.copy()
     for _ in range(N_MEASURED):
         x = 0.8 * readings[0] + rng.normal()
-        readings = np.array([x, rng.normal(), 0.3, -readings[3]])
+        readings = np.array([x, rng.normal(), 0.3, 0.0, -readings[4]])
         lstd.note(readings, 0, np.nan, terminated=False)
         if lstd.is_due:
             lstd.add()
     weight = (lstd.projection / unweighted)[:, 0]
-    scale = np.sqrt((0.8**2 + 1.0) / 4.0)
-    np.testing.assert_allclose(weight, np.array([0.8, 0.0, 1.0, 0.0]) / scale, rtol=0, atol=0.15)
+    expected = np.array([0.8, 0.0, 1.0, 1.0, 0.0]) / np.sqrt((0.8**2 + 2.0) / 5.0)
+    np.testing.assert_allclose(weight, expected, rtol=0, atol=0.15)
     np.testing.assert_allclose(lstd.projection, weight[:, None] * unweighted, rtol=1e-5)
     # A tenth is the least unit
-    np.testing.assert_allclose(lstd.unit[2:4], [0.1, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(lstd.unit[2:5], [0.1, 0.1, 1.0], rtol=1e-5)
 
 
 def test_a_policy_is_answered_from_the_transitions_by_its_action() -> None:
@@ -1193,6 +1193,19 @@ def test_a_horde_that_asks_nothing_for_lstd_begins_with_its_first_question() -> 
     assert not share_of(horde).any()
     life.run(1)
     assert share_of(horde).tolist() == [0.0, pytest.approx(largest_share(N_QUEUED))]
+
+
+def test_a_transition_after_a_merge_follows_none_of_the_other_stream() -> None:
+    """The copy has the queue of the first, and stands elsewhere."""
+    first, copy = (lstd_of(questions()) for _ in range(2))
+    for lstd in (first, copy):
+        lstd.join(np.zeros(3))
+        lstd.note(np.ones(3), 0, 0.0, terminated=False)
+    first.merge([copy])
+    for lstd in (first, copy):
+        lstd.note(np.ones(3), 0, 0.0, terminated=False)
+    assert first.follows[:2].tolist() == [False, True]
+    assert copy.follows[:2].tolist() == [False, False]
 
 
 def test_copies_for_streams_have_the_solutions_of_the_first() -> None:
