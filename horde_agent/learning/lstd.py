@@ -374,7 +374,7 @@ class LSTD(Stored):
             covariance = self.products / self.n_products - self.centre[:-1] ** 2
             weight = np.clip(covariance / deviation**2, 0.0, 1.0)
         weight[(deviation == 0.0) | np.isnan(weight)] = 1.0
-        mean_square = np.mean(weight**2)
+        mean_square = (weight**2).sum() / max(weight.size, 1)
         if mean_square > 0.0:
             scale = weight / np.sqrt(mean_square)
             self.projection *= scale[:, None].astype(np.float32)

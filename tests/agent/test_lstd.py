@@ -1351,6 +1351,18 @@ def test_an_observation_of_many_readings_is_not_solved_for() -> None:
     np.testing.assert_array_equal(horde.predictions, twin.predictions)
 
 
+def test_rewards_are_solved_for_without_a_reading() -> None:
+    """Rewards of 0 and 2 in turn: their mean, as no feature tells which comes next."""
+    lstd = lstd_of([GVF("paid", BEHAVIOUR, Reward(), 0.5)])
+    none_read = np.zeros(0)
+    lstd.join(none_read)
+    for t in range(N_MEASURED + 2 * N_QUEUED):
+        lstd.note(none_read, 0, 2.0 * (t % 2), terminated=False)
+        if lstd.is_due:
+            lstd.add()
+    assert lstd.values(none_read)[0] == pytest.approx(2.0, abs=0.01)
+
+
 def test_an_action_that_is_never_taken_is_not_solved_for() -> None:
     asked_questions = [
         GVF("never", ConstantAction(2, 3), Channel(0), 0.5),
