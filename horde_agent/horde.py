@@ -38,7 +38,7 @@ from horde_agent.learning.engine import (
 )
 from horde_agent.learning.groups import trace_groups
 from horde_agent.learning.inputs import CurrentStates, InputChecker
-from horde_agent.learning.lstd import LSTD
+from horde_agent.learning.lstd import LSTD, n_random_features
 from horde_agent.learning.mixed import MixedEngine
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.plain import PlainEngine
@@ -132,17 +132,16 @@ class Horde:
                 'engine="span" does not support real-valued features: omit engine, or choose "plain"'
             )
         check_size(n_features, n_active, mode)
+        self._channels = tuple(channels)
+        resolved = named(questions, self._channels)
+        self.config = replace(config, lstd=n_random_features(config.lstd, resolved))
         if real_valued:
-            self.config = replace(config, engine="plain", rarity=False)
-        else:
-            self.config = config
+            self.config = replace(self.config, engine="plain", rarity=False)
         self.n_features = n_features
         self.n_active = n_active
         self._batch = _BATCHES[mode]
-        self._channels = tuple(channels)
         self._share = share
         self._real_valued = real_valued
-        resolved = named(questions, self._channels)
         self._set_questions(resolved, np.zeros(len(resolved), dtype=np.int64))
         self._current = CurrentStates()
         self._engine = self._new_engine()

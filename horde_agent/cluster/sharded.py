@@ -8,6 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -36,6 +37,7 @@ from horde_agent.horde import Mode, check_size
 from horde_agent.learner import ShardStatus
 from horde_agent.learning.engine import check_weights
 from horde_agent.learning.inputs import InputChecker, input_limits
+from horde_agent.learning.lstd import n_random_features
 from horde_agent.learning.mixed import DIFFERENT_WEIGHTS
 from horde_agent.learning.offsets import checked_offsets
 from horde_agent.learning.rules import DEFAULT_CONFIG, LearnerConfig, with_rules
@@ -103,13 +105,15 @@ class ShardedHorde:
                 "ShardedHorde supports tile features only; use Horde for real-valued features"
             )
         check_size(n_features, n_active, mode)
-        self.config = config
+        self._channels = tuple(channels)
+        resolved = named(questions, self._channels)
+        # Shards have some of the questions: it is decided for all
+        self.config = replace(config, lstd=n_random_features(config.lstd, resolved))
         self.n_features = n_features
         self.n_active = n_active
         self.mode = mode
-        self._channels = tuple(channels)
-        self._set_questions(self._checked(named(questions, self._channels)))
-        self._plan = Plan(self.questions, config, mode)
+        self._set_questions(self._checked(resolved))
+        self._plan = Plan(self.questions, self.config, mode)
         self._n_deferred = 0
         self._n_updates_before = 0  # of dropped shards, negative
         self._has_begun = False
@@ -250,7 +254,7 @@ class ShardedHorde:
         # classes of features and LSTD
         config = self.config
         is_ahead = bool(self._plan.predicted) or config.average > 0.0 or bool(config.rarity)
-        is_ahead = is_ahead or config.lstd > 0
+        is_ahead = is_ahead or bool(config.lstd)
         least = int(self.mode == "deferred" and is_ahead)
         self._n_deferred = (self._n_deferred + 1) % _BATCHES[self.mode] or least
         try:

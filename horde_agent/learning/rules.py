@@ -66,7 +66,8 @@ class LearnerConfig:
             the rules and trace rules that the fast engine supports, on either engine. By default on
             with these.
         lstd: Number of random features of LSTD on the readings, which predictions about readings and the
-            reward are mixed with, such as 192 (`learning.lstd`). 0: none.
+            reward are mixed with (`learning.lstd`). 0: none. None: 192 if the Horde has at least 300
+            questions that it can answer, else 0; a Horde's `config` has the number.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message
@@ -99,15 +100,15 @@ class LearnerConfig:
     offset: float | AutomaticOffset = READING
     average: float = 10_000.0  # 17 minutes at 10 Hz
     rarity: bool | None = None
-    lstd: int = 0
+    lstd: int | None = None
 
     @classmethod
     def paper(cls, **settings: Any) -> LearnerConfig:
         """Return the options of White, Modayil & Sutton (2012), with `settings` by name in place of some.
 
-        No offset, no averages and no rarity, so that the step size is the rule's.
+        No offset, no averages, no rarity and no LSTD, so that the step size is the rule's.
         """
-        return cls(**{"offset": 0.0, "average": 0.0, "rarity": False, **settings})
+        return cls(**{"offset": 0.0, "average": 0.0, "rarity": False, "lstd": 0, **settings})
 
     def __post_init__(self) -> None:
         for name, choices in (
@@ -138,12 +139,14 @@ class LearnerConfig:
             is_off = name == "average" and value == 0.0
             if not is_in(range_of, value) and not is_off:
                 raise InvalidArgument(name, f"must be {must}, not {value!r}")
-        object.__setattr__(self, "lstd", whole_number("lstd", self.lstd, 0))
-        if self.lstd > MOST_RANDOM_FEATURES:
-            raise InvalidArgument(
-                "lstd",
-                f"must be at most {MOST_RANDOM_FEATURES:,}, not {self.lstd:,}: time and memory grow with its square",
-            )
+        if self.lstd is not None:
+            n_random = whole_number("lstd", self.lstd, 0)
+            if n_random > MOST_RANDOM_FEATURES:
+                raise InvalidArgument(
+                    "lstd",
+                    f"must be at most {MOST_RANDOM_FEATURES:,}, not {n_random:,}: time and memory grow with its square",
+                )
+            object.__setattr__(self, "lstd", n_random)
         self._check_rule(rule)
 
     def _split_algorithm(self) -> rules.Rule:

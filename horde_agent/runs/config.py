@@ -169,10 +169,10 @@ class LearnConfig:
         rarity: Give features that are seldom active larger step sizes; only rules with the fast
             engine can.
         lstd: Random features of the least-squares solution on the readings that predictions are mixed
-            with, such as 192; 0 for none.
+            with; 0 for none.
         features: Its tilings, as in `horde_agent.features`.
-        paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, step
-            size 0.1.
+        paper: Learn as White, Modayil & Sutton (2012): offset 0, no averages, no rarity, no LSTD,
+            step size 0.1.
         secondary_ratio: Step size of the secondary weights, as a multiple of alpha.
         behaviour: What the robot does, as in `life.behaviours`.
         epsilon: Probability of a random action with `--behaviour greedy:NAME`, and of the random
@@ -244,7 +244,9 @@ class LearnConfig:
         bool | None,
         _shown("| --no-rarity", "(default: on if the rule has the fast engine)"),
     ] = None
-    lstd: Annotated[int | None, _shown("N", "(default: 0)")] = None
+    lstd: Annotated[
+        int | None, _shown("N", "(default: 192 for 300 questions that it can answer)")
+    ] = None
     features: Annotated[
         str | None, _shown(features.METAVAR, "(default: chosen)", features.HELP)
     ] = None

@@ -311,6 +311,19 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
         assert_same(one, many, life)
 
 
+def test_shards_have_lstd_if_all_their_questions_are_enough_for_it(cluster: LocalCluster) -> None:
+    questions = [
+        GVF(f"light {i} {k}", policy, Channel(0), i / 300)
+        for k, policy in enumerate([Behaviour(), ConstantAction(0, 3)])
+        for i in range(150)
+    ]
+    with ShardedHorde(questions, shards=2, **KIND) as many:
+        assert many.config.lstd == 192
+        state = many.state()
+    for number in range(2):
+        assert f"shards/{number:04d}/horde/lstd/share" in state
+
+
 @MODES
 def test_shards_solve_for_the_same_as_one_horde(cluster: LocalCluster, mode: Mode) -> None:
     """Each sums all transitions; no solution depends on the policies and continuations of other shards."""

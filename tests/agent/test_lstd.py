@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -1310,7 +1310,7 @@ def test_only_constant_questions_about_readings_and_rewards_are_asked() -> None:
         "prediction": GVF("prediction", BEHAVIOUR, Prediction("reading"), 0.5),
     }
     listed = list(asked_questions.values())
-    is_asked = are_asked(listed, Cumulants(listed, N))
+    is_asked = are_asked(listed)
     names = [name for name, flag in zip(asked_questions, is_asked, strict=True) if flag]
     assert names == ["reading", "reward", "at once"]
     del (
@@ -1469,7 +1469,42 @@ def test_more_features_than_fit_into_memory_are_refused() -> None:
         LearnerConfig(lstd=2_049)
 
 
-def test_there_is_none_unless_it_is_asked_for() -> None:
-    assert LearnerConfig().lstd == 0
+def many_questions(n: int) -> list[GVF]:
+    """Return as many questions that LSTD can answer."""
+    return [
+        GVF(f"light {i}", ConstantAction(i % N_ACTIONS, N_ACTIONS), Channel(0), i / (2 * n))
+        for i in range(n)
+    ]
+
+
+def horde_by_default(asked_questions: Sequence[GVF], **settings: Any) -> Horde:
+    config = LearnerConfig(**settings)
+    return Horde(asked_questions, n_features=N, n_active=N_ACTIVE, config=config)
+
+
+def test_300_questions_that_it_can_answer_have_192_random_features_by_default() -> None:
+    unanswered = [GVF(f"constant {i}", BEHAVIOUR, 1.0, 0.5) for i in range(9)]
+    assert horde_by_default([*many_questions(300), *unanswered]).config.lstd == 192
+    fewer = horde_by_default([*many_questions(299), *unanswered])
+    assert fewer.config.lstd == 0
+    assert "lstd/share" not in fewer.state()
+
+
+def test_a_number_of_random_features_that_is_given_is_kept() -> None:
+    assert horde_by_default(many_questions(300), lstd=0).config.lstd == 0
+    assert horde_by_default(many_questions(2), lstd=5).config.lstd == 5
     assert LearnerConfig.paper().lstd == 0
     assert LearnerConfig.paper(lstd=5).lstd == 5
+
+
+def test_whether_there_are_random_features_does_not_change_with_the_questions() -> None:
+    """A life would lose its solutions, or begin them, when somebody asks one question more or less."""
+    asked_questions = many_questions(300)
+    many = horde_by_default(asked_questions)
+    many.remove([question.name for question in asked_questions[:-1]])
+    assert many.config.lstd == 192
+    assert many.state()["lstd/share"].size == 1
+    few = horde_by_default(asked_questions[:1])
+    few.add(asked_questions[1:])
+    assert few.config.lstd == 0
+    assert "lstd/share" not in few.state()

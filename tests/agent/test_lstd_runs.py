@@ -58,8 +58,13 @@ def test_a_replay_has_the_lstd_of_its_run_unless_it_names_another(
     assert scores_of(without) != scores_of(whole)
 
 
-def test_a_run_has_no_lstd_by_default_and_as_much_as_it_names() -> None:
-    for settings, lstd in (({}, 0), ({"paper": True}, 0), ({"paper": True, "lstd": 16}, 16)):
+def test_a_run_leaves_lstd_to_its_questions_unless_it_names_a_number() -> None:
+    for settings, lstd in (
+        ({}, None),
+        ({"lstd": 0}, 0),
+        ({"paper": True}, 0),
+        ({"paper": True, "lstd": 16}, 16),
+    ):
         resolved = resolve(LearnConfig(**settings))
         assert resolved.lstd == lstd
         assert learner_config(resolved).lstd == lstd
