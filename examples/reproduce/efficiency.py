@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from examples.reproduce.baselines import (
     N_ROLLOUTS,
@@ -49,7 +50,9 @@ from horde_agent.interface import Interface
 from horde_agent.life.observers import sound_demons
 from horde_agent.questions import excursions
 from horde_agent.record import read
+from horde_agent.scoring.intervals import student_t
 from horde_agent.scoring.nmsre import Outcomes
+from horde_agent.scoring.returns import policies_under_test
 from horde_agent.types import Bools, Floats, Integers
 
 TITLE = "Error against robot time"
@@ -61,6 +64,8 @@ N_RANDOM = 192
 SHARES = (0.1, 0.2, 1 / 3, 0.5, 0.7, 1.0)
 """Lengths of lives, as shares of the paper's."""
 FIFTH = 0.2
+LENGTHS = (0.1, FIFTH, 1.0)
+"""Lengths at which the default is compared with `RIVALS`."""
 PERIOD_S = 0.1
 HOUR_S = 3_600.0
 
@@ -144,6 +149,7 @@ LINEAR = "LSTD(0) on readings"
 KERNEL = "LSTD(0) on kernels"
 OFFLINE_KERNEL = "LSTD(0) on kernels, off-line"
 FLOOR = "floor: the same state, other noise"
+RIVALS = (PAPER, PERSISTENCE, LINEAR, KERNEL)
 BASELINES = (PERSISTENCE, LINEAR, KERNEL, OFFLINE_KERNEL, FLOOR)
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -230,8 +236,9 @@ class Errors(NamedTuple):
         n_diverged: Number of diverged demons.
         ms_per_update: Duration of an update in milliseconds, with tiles and tests; NaN for what is
             not learned on-line.
-        later: Of the mean squared errors in the second half of the life over the variance of all
-            returns, by name: those of all questions, and of each gamma.
+        second_half: Mean squared error of each question in the second half of the life's first steps,
+            over the variance of all returns, for each of `SHARES`, shape (n_shares, n_questions);
+            NaN if its demon diverged.
     """
 
     median: Floats
@@ -239,7 +246,7 @@ class Errors(NamedTuple):
     below_1: Floats
     n_diverged: int
     ms_per_update: float
-    later: Mapping[str, NMSRESummary]
+    second_half: Floats
 
 
 def errors_of(
@@ -273,27 +280,22 @@ def errors_of(
         below_1=np.array([summary.below_1 for summary in summaries]),
         n_diverged=int((~arrays.sound).sum()),
         ms_per_update=arrays.ms_per_update,
-        later=_later_errors(tests, questions, arrays.sound, n_steps[-1] / 2),
+        second_half=np.array(
+            [_second_half(tests, arrays.sound, last_step) for last_step in n_steps.tolist()]
+        ),
     )
 
 
-def _later_errors(
-    tests: Sequence[Outcomes], questions: Sequence[GVF], sound: Bools, first_step: float
-) -> dict[str, NMSRESummary]:
-    """Return the errors of the tests from a step on: `Errors.later`."""
-    nmsre = np.full(len(questions), np.nan)
-    gamma = np.full(len(questions), np.nan)
+def _second_half(tests: Sequence[Outcomes], sound: Bools, last_step: int) -> Floats:
+    """Return the errors in the second half of the steps before `last_step`: a row of `Errors.second_half`."""
+    nmsre = np.full(sound.size, np.nan)
     for test in tests:
-        gamma[test.policy.demons] = test.policy.gamma
-        is_late = test.step >= first_step
+        is_late = (test.step >= last_step / 2) & (test.step < last_step)
         if is_late.any():
             error = (test.errors[is_late] ** 2).mean(axis=0)
             nmsre[test.policy.demons] = scores_of(test).moments.normalise(error)
     nmsre[~sound] = np.nan
-    summaries = {"all": NMSRESummary.of(nmsre)}
-    for one_gamma in np.unique(gamma[~np.isnan(gamma)]).tolist():
-        summaries[f"gamma {one_gamma:g}"] = NMSRESummary.of(nmsre[gamma == one_gamma])
-    return summaries
+    return nmsre
 
 
 @dataclass(frozen=True)
@@ -305,15 +307,23 @@ class EfficiencyResults:
         errors: By variant or name of a baseline, then by seed.
         best_linear: Median and mean NMSRE of the best off-line linear predictors, held out, of the
             first seed's life.
+        family: Family of each question's sensor, strings, shape (n_questions,).
+        gamma: Continuation of each question, shape (n_questions,).
     """
 
     n_steps: Integers
     errors: Mapping[Levers | str, Mapping[int, Errors]]
     best_linear: NMSRESummary
+    family: NDArray[np.str_]
+    gamma: Floats
 
     def curves(self, predictor: Levers | str, which: str) -> Floats:
         """Return the median or mean NMSRE of a variant or baseline, shape (n_seeds, n_shares)."""
         return np.array([getattr(errors, which) for errors in self.errors[predictor].values()])
+
+    def second_half(self, predictor: Levers | str) -> Floats:
+        """Return `Errors.second_half` of each seed, shape (n_seeds, n_shares, n_questions)."""
+        return np.array([errors.second_half for errors in self.errors[predictor].values()])
 
     def ratio(self, which: str, share: float, levers: Levers, reference: Levers) -> Floats:
         """Return a variant's error after a share of the life over a reference's at its end, of each seed."""
@@ -366,13 +376,98 @@ def run(context: ExperimentContext) -> tuple[EfficiencyResults, dict[str, object
         }
     scores = results[OfflineScores]
     best = np.fmin(scores.ridge, scores.lstd)
-    data = EfficiencyResults(lengths, errors, NMSRESummary.of(best))
+    interface = interface_of(context)
+    family_of = np.array([channel.group for channel in interface.channels])
+    channel = np.zeros(len(questions), dtype=np.int64)
+    gamma = np.zeros(len(questions))
+    for policy in policies_under_test(questions):
+        channel[policy.demons] = policy.channel
+        gamma[policy.demons] = policy.gamma
+    data = EfficiencyResults(
+        n_steps=lengths,
+        errors=errors,
+        best_linear=NMSRESummary.of(best),
+        family=family_of[channel],
+        gamma=gamma,
+    )
     return data, {
         "steps of each life": n_steps,
         "lives": ", ".join(map(str, seeds)),
         "questions": len(questions),
         "reach of the averages": f"{AVERAGE:g} learning steps",
     }
+
+
+# ---- who answers better ---------------------------------------------------------------------------------------------
+
+
+def is_lower(errors: Floats, reference: Floats) -> Bools:
+    """Return where errors, (n_seeds, n), are below a reference's by more than their 95 % interval, shape (n,).
+
+    The differences of the lives are compared, so that what a life is like does not matter. With one
+    life there is no interval, and all are False.
+    """
+    n_seeds = len(errors)
+    if n_seeds < 2:
+        return np.zeros(errors.shape[1:], dtype=bool)
+    difference = reference - errors
+    half_width = student_t(n_seeds - 1) * difference.std(axis=0, ddof=1) / np.sqrt(n_seeds)
+    return np.asarray(difference.mean(axis=0) > half_width)
+
+
+class Family(NamedTuple):
+    """The questions about a family of sensors with one continuation."""
+
+    name: str
+    gamma: float
+    median: Floats  # of the errors that the default has, shape (n_seeds,)
+    rival: Floats  # of the rival's, shape (n_seeds,)
+
+    @property
+    def is_better(self) -> bool:
+        """True if the rival's error is lower by more than its interval."""
+        return bool(is_lower(self.rival[:, None], self.median[:, None])[0])
+
+    def __str__(self) -> str:
+        """Return the family with both errors, the default's first."""
+        return f"{self.name} at {self.gamma:g}: {self.median.mean():.3g}, {self.rival.mean():.3g}"
+
+
+def medians(errors: Floats) -> Floats:
+    """Return the median of each life's errors, (n_seeds, n), without those that are NaN, shape (n_seeds,)."""
+    return np.array([NMSRESummary.of(of_seed).median for of_seed in errors])
+
+
+class Comparison(NamedTuple):
+    """The default and a rival in the second half of lives of one length."""
+
+    n_better: int  # questions that the rival answers better by more than the interval
+    n_worse: int
+    families: Sequence[Family]  # those that the rival answers better
+
+
+def compare(data: EfficiencyResults, rival: Levers | str, share: float) -> Comparison:
+    """Compare the default with a rival in lives that are a share of the whole ones."""
+    place = SHARES.index(share)
+    default_errors = data.second_half(ALL)[:, place]
+    rival_errors = data.second_half(rival)[:, place]
+    families = []
+    for name in np.unique(data.family).tolist():
+        for gamma in np.unique(data.gamma).tolist():
+            members = (data.family == name) & (data.gamma == gamma)
+            family = Family(
+                name,
+                gamma,
+                medians(default_errors[:, members]),
+                medians(rival_errors[:, members]),
+            )
+            if family.is_better:
+                families.append(family)
+    return Comparison(
+        n_better=int(is_lower(rival_errors, default_errors).sum()),
+        n_worse=int(is_lower(default_errors, rival_errors).sum()),
+        families=families,
+    )
 
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
@@ -443,6 +538,26 @@ def _each_lever_pays(data: EfficiencyResults) -> dict[str, Floats]:
     return ratios
 
 
+@check(
+    claim="No question, and no family of sensors at a gamma, is answered better by the paper's learner.",
+    paper="-",
+    source=FUTURE_WORK,
+    terms="By more than its interval over the lives, in the second half of their steps so far:",
+)
+def _nothing_is_answered_better(data: EfficiencyResults) -> Measured | None:
+    if len(data.errors[ALL]) < 2:
+        return None
+    numbers = []
+    for share in LENGTHS:
+        comparison = compare(data, PAPER, share)
+        at = f"{share:.0%}"
+        numbers += [
+            Number(f"questions, {at}", comparison.n_better, at_most(0), ".0f"),
+            Number(f"families, {at}", len(comparison.families), at_most(0), ".0f"),
+        ]
+    return Measured(numbers)
+
+
 REMARKS = (
     "A life does not depend on what is learned from it, so all variants learn from the same lives; the error after "
     "a part of a life is that of its tests so far.",
@@ -461,7 +576,11 @@ REMARKS = (
 # ---- figure and tables ----------------------------------------------------------------------------------------------
 
 BEST_LINEAR = "best linear predictor of the paper's tiles, off-line"
-SHOWN = (PAPER, OFFSETS, READINGS, AVERAGES, TILES, ALL)
+SHOWN = (PAPER, READINGS, AVERAGES, TILES, ALL)
+NOTE_ON_RIVALS = (
+    "Better than the default, by more than the 95 % interval of the difference over the lives, in the second half of "
+    "the steps so far. Of families of sensors at a gamma the medians, the default's first. By chance 2.5 % would be."
+)
 
 
 def label(predictor: Levers | str) -> str:
@@ -506,10 +625,13 @@ def pictures(data: EfficiencyResults) -> dict[str, Picture]:
 
 
 def tables(data: EfficiencyResults) -> list[Table]:
-    """Return the errors of variants and baselines: after shares of the life, at the end, and by gamma."""
+    """Return the errors of variants and baselines, after shares of the life and by gamma, and who answers better."""
     over_time = []
     at_the_end = []
     in_second_half = []
+    by_gamma = {"all": np.ones(data.gamma.size, dtype=bool)}
+    for gamma in np.unique(data.gamma).tolist():
+        by_gamma[f"gamma {gamma:g}"] = data.gamma == gamma
     for predictor, of_seed in data.errors.items():
         row: dict[str, object] = {"levers": label(predictor)}
         for which in ("median", "mean"):
@@ -527,17 +649,34 @@ def tables(data: EfficiencyResults) -> list[Table]:
                 "ms per update": mean_ci([errors.ms_per_update for errors in of_seeds]),
             }
         )
+        at_last = data.second_half(predictor)[:, -1]
         row = {"levers": label(predictor)}
         for which in ("median", "mean"):
-            for questions in of_seeds[0].later:
-                summaries = [errors.later[questions] for errors in of_seeds]
+            for name, members in by_gamma.items():
+                summaries = [NMSRESummary.of(errors[members]) for errors in at_last]
                 values = [getattr(summary, which) for summary in summaries]
-                row[f"{which}, {questions}"] = mean_ci(values)
+                row[f"{which}, {name}"] = mean_ci(values)
         in_second_half.append(row)
+    comparisons = []
+    for share, n_steps in zip(SHARES, data.n_steps.tolist(), strict=True):
+        if share not in LENGTHS:
+            continue
+        for rival in RIVALS:
+            comparison = compare(data, rival, share)
+            comparisons.append(
+                {
+                    "steps": n_steps,
+                    "against": label(rival),
+                    "questions better": comparison.n_better,
+                    "questions worse": comparison.n_worse,
+                    "families better": "; ".join(map(str, comparison.families)) or "none",
+                }
+            )
     best = data.best_linear
     note = f"Best off-line linear predictor: median {best.median:.3g}, mean {best.mean:.3g}."
     return [
         Table.of("Error after a share of the life", over_time, note),
         Table.of("Levers at the end", at_the_end),
         Table.of("Error in the second half of the life, by gamma", in_second_half),
+        Table.of("Who answers better", comparisons, NOTE_ON_RIVALS),
     ]

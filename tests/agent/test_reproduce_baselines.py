@@ -24,6 +24,7 @@ from examples.reproduce.baselines import (
     offline_kernel_lstd,
     persistence,
 )
+from examples.reproduce.excursions import NMSRESummary
 from examples.reproduce.lives import LifeSpec
 from examples.reproduce.training_data import HORIZON, LEARN, TrainingData, outcomes
 from horde_agent import questions
@@ -34,6 +35,7 @@ from horde_agent.policies import ConstantAction
 from horde_agent.record import Flag, Phase, Recorder, Row, read
 from horde_agent.saving import State, generator_state, restore_generator
 from horde_agent.tiles import TileCoder
+from horde_agent.types import Floats
 from tests.agent.doubles import RestorablePaidBody, SpyHorde, ToyBody, live
 from tests.agent.reproducing import record_life, toy_context
 
@@ -445,6 +447,62 @@ def test_errors_of_the_second_half_are_those_of_its_tests_by_gamma(
     sound = np.arange(27) != 0
     arrays = efficiency.VariantArrays(predictions, sound, 0.0)
     errors = efficiency.errors_of(arrays, life, gvfs, np.array([600, 6_000]))
-    assert list(errors.later) == ["all", "gamma 0", "gamma 0.5", "gamma 0.8"]
-    means = [summary.mean for summary in errors.later.values()]
-    np.testing.assert_allclose(means, [17 / 26, 1.0, 1.0, 0.0], atol=1e-6)
+    whole_life = errors.second_half[1].reshape(3, 3, 3)  # by action, gamma and channel
+    assert np.isnan(whole_life[0, 0, 0])
+    means = np.nanmean(whole_life, axis=(0, 2))
+    np.testing.assert_allclose(means, [1.0, 1.0, 0.0], atol=1e-6)
+    early = errors.second_half[0]  # none of the tests until step 600 is right
+    is_tested = ~np.isnan(early)
+    assert is_tested.any()
+    np.testing.assert_allclose(early[is_tested], 1.0, atol=1e-6)
+
+
+def test_an_error_is_lower_if_its_differences_are_beyond_their_interval() -> None:
+    """Of three lives, whose own differences say nothing: Student's t is 4.303."""
+    reference = np.array([[1.0, 1.0, 1.0], [5.0, 5.0, 5.0], [9.0, 9.0, 9.0]])
+    difference = np.array([[0.11, 0.10, -0.11], [0.13, 0.14, -0.13], [0.15, 0.18, -0.15]])
+    is_lower = efficiency.is_lower(reference - difference, reference)
+    # .13 over 4.303 .02 / 3^.5 = .050; .14 over 4.303 .04 / 3^.5 = .099
+    assert is_lower.tolist() == [True, True, False]
+    wider = difference * [
+        [0.1],
+        [1.0],
+        [1.9],
+    ]  # .138 and .150, of which the intervals are .34 and .41
+    assert not efficiency.is_lower(reference - wider, reference).any()
+    assert not efficiency.is_lower(reference[:1] - 1.0, reference[:1]).any()
+
+
+def errors_with(second_half: Floats) -> efficiency.Errors:
+    """Return the errors of a life in which those of the second half are `second_half`, (n_questions,)."""
+    n_shares = len(efficiency.SHARES)
+    return efficiency.Errors(
+        median=np.ones(n_shares),
+        mean=np.ones(n_shares),
+        below_1=np.ones(n_shares),
+        n_diverged=0,
+        ms_per_update=1.0,
+        second_half=np.tile(second_half, (n_shares, 1)),
+    )
+
+
+def test_rivals_are_compared_by_question_and_by_family_and_gamma() -> None:
+    """The rival is better in one of the three lights at gamma 0, and in most of them at .5; never in heat."""
+    default = np.array([0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.2])
+    rival = np.array([0.1, 0.4, 0.4, 0.1, 0.1, 0.4, np.nan])
+    families = ["light"] * 6 + ["heat"]
+    errors_of_seeds = {
+        predictor: {seed: errors_with(errors + 0.01 * seed) for seed in range(2)}
+        for predictor, errors in ((efficiency.ALL, default), (efficiency.PAPER, rival))
+    }
+    data = efficiency.EfficiencyResults(
+        n_steps=np.array([1]),
+        errors=errors_of_seeds,
+        best_linear=NMSRESummary.of(default),
+        family=np.array(families),
+        gamma=np.array([0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.0]),
+    )
+    comparison = efficiency.compare(data, efficiency.PAPER, 1.0)
+    assert comparison.n_better == 3
+    assert comparison.n_worse == 3
+    assert [str(family) for family in comparison.families] == ["light at 0.5: 0.305, 0.105"]

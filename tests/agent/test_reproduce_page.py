@@ -165,12 +165,14 @@ def test_every_line_of_the_picture_of_efficiency_is_in_a_legend() -> None:
         below_1=np.ones(2),
         n_diverged=0,
         ms_per_update=1.0,
-        later={},
+        second_half=np.ones((2, 1)),
     )
     best_linear = NMSRESummary(mean=0.3, median=0.1, below_1=1.0)
     predictors = (*efficiency.VARIANTS, *efficiency.BASELINES)
     errors_of_seeds = {predictor: {0: errors} for predictor in predictors}
-    data = efficiency.EfficiencyResults(n_steps, errors_of_seeds, best_linear)
+    data = efficiency.EfficiencyResults(
+        n_steps, errors_of_seeds, best_linear, family=np.array(["light"]), gamma=np.zeros(1)
+    )
     canvas = efficiency.pictures(data)["efficiency"].canvas
     (legend,) = canvas.legends
     labels = {text.get_text() for text in legend.get_texts()}
