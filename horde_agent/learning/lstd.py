@@ -57,8 +57,10 @@ from horde_agent.saving import State
 from horde_agent.types import Bools, Floats, Integers, Reals
 
 N_RANDOM = 192
-"""Random features by default, of a Horde with at least `FEWEST_QUESTIONS` that LSTD can answer."""
+"""Random features by default, of a Horde with enough questions that LSTD can answer."""
 FEWEST_QUESTIONS = 300
+MOST_SYSTEMS = 32
+"""Policies and continuations, each a system of equations, of a Horde that has LSTD by default."""
 N_MEASURED = 1_024
 """Transitions from which centre, unit and weight of a reading are measured."""
 DECAY = 0.9
@@ -604,11 +606,20 @@ def n_random_features(requested: int | None, questions: Sequence[GVF]) -> int:
     """Return the number of random features of a Horde with these questions, as in `LearnerConfig.lstd`.
 
     What LSTD costs in a step hardly depends on the number of questions: about a quarter of a step of
-    800, and more than the whole step of a few.
+    800, and more than the whole step of a few. A policy and continuation is solved for in some 4 ms
+    at once; of a few hundred of them several would be late in real time.
     """
     if requested is not None:
         return requested
-    if int(are_asked(questions).sum()) >= FEWEST_QUESTIONS:
+    questions_asked = [
+        question
+        for question, is_asked in zip(questions, are_asked(questions), strict=True)
+        if is_asked
+    ]
+    systems = {
+        (identity(question.target_policy), question.continuation) for question in questions_asked
+    }
+    if len(questions_asked) >= FEWEST_QUESTIONS and len(systems) <= MOST_SYSTEMS:
         return N_RANDOM
     return 0
 

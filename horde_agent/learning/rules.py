@@ -67,7 +67,8 @@ class LearnerConfig:
             with these.
         lstd: Number of random features of LSTD on the readings, which predictions about readings and the
             reward are mixed with (`learning.lstd`). 0: none. None: 192 if the Horde has at least 300
-            questions that it can answer, else 0; a Horde's `config` has the number.
+            questions that it can answer, of at most 32 pairs of a policy and a continuation, else 0;
+            a Horde's `config` has the number.
 
     Raises:
         ValueError: If a value is out of range, or the update rule does not use it; the message

@@ -1470,10 +1470,9 @@ def test_more_features_than_fit_into_memory_are_refused() -> None:
 
 
 def many_questions(n: int) -> list[GVF]:
-    """Return as many questions that LSTD can answer."""
+    """Return as many questions that LSTD can answer, of 32 pairs of a policy and a continuation."""
     return [
-        GVF(f"light {i}", ConstantAction(i % N_ACTIONS, N_ACTIONS), Channel(0), i / (2 * n))
-        for i in range(n)
+        GVF(f"light {i}", ConstantAction(0, N_ACTIONS), Channel(0), (i % 32) / 40) for i in range(n)
     ]
 
 
@@ -1488,6 +1487,15 @@ def test_300_questions_that_it_can_answer_have_192_random_features_by_default() 
     fewer = horde_by_default([*many_questions(299), *unanswered])
     assert fewer.config.lstd == 0
     assert "lstd/share" not in fewer.state()
+
+
+def test_many_policies_and_continuations_have_no_random_features_by_default() -> None:
+    """Each is solved for at once, which takes some milliseconds."""
+    reached = [
+        GVF(f"next light {i}", ConstantAction(i, N_ACTIONS), Channel(0), 0.3) for i in range(2)
+    ]
+    assert horde_by_default([*many_questions(300), reached[0]]).config.lstd == 192
+    assert horde_by_default([*many_questions(300), *reached]).config.lstd == 0
 
 
 def test_a_number_of_random_features_that_is_given_is_kept() -> None:
