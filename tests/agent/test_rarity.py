@@ -345,7 +345,7 @@ def test_copies_of_a_horde_merge_what_they_learned_with_their_own_step_sizes() -
 
 def test_real_valued_features_which_nobody_counts_are_learned_without_it() -> None:
     horde = Horde([ask("a")], n_features=4, n_active=1, real_valued=True)
-    assert horde.config == LearnerConfig(engine="plain", rarity=False)
+    assert horde.config == LearnerConfig(engine="plain", rarity=False, lstd=0)
     phi = np.array([0.5, 0.0, 1.0, 0.0])
     horde.begin(np.ones(1), phi)
     horde.learn(0, 1.0, np.zeros(1), phi)
