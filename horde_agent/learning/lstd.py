@@ -40,6 +40,7 @@ as the policy's action was taken in them. Features, kappa and share were chosen 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -251,12 +252,16 @@ class LSTD(Stored):
         self._unbind()
 
     def _unbind(self) -> None:
-        """Forget addresses and values of arrays that were replaced."""
+        """Forget addresses and values of arrays that were replaced, or have another size."""
         self._mix: Any = None
         self._values: Any = None
         self._write_features: Any = None
         self._has_shares = bool(self.share.any())
         self._processed_values = None
+        # Place of each demon's cumulant among the readings and the reward; the first, if it is not asked
+        self._target = np.where(self.is_asked, self._channel, 0)
+        if self._has_reward:
+            self._target[self._channel == self._n_channels] = self.here.size
 
     def _arrays(self, share: Floats) -> kernels.LSTDArrays:
         """Return the arrays of the kernels, with these shares, (n_demons,)."""
@@ -312,8 +317,8 @@ class LSTD(Stored):
             self.join(observation)
             return
         known_reward = np.nan
-        if np.isfinite(reward):
-            known_reward = float(reward)
+        if math.isfinite(reward):
+            known_reward = reward
         k = self.n_queued
         self.left[k] = self.here
         self.reached[k, :-1] = observation
@@ -465,7 +470,7 @@ class LSTD(Stored):
         pivot_rows = np.empty((kernels.N_PIVOTS, system.shape[1]))
         kernels.solve(system, pivot_rows, np.empty((2, system.shape[1])), solution)
         solution[0] += mean / (1.0 - gamma)
-        target = self._target(demons)
+        target = self._target[demons]
         with np.errstate(over="ignore"):
             weights = solution[:, target].astype(np.float32)
         # A signal that was always missing has no bounds, and one may be beyond float32
@@ -478,13 +483,6 @@ class LSTD(Stored):
         self.least[demons] = np.where(is_solved, least, 0.0)
         self.most[demons] = np.where(is_solved, most, 0.0)
         self.solved_at[demons] = np.where(is_solved, n_made, 0)
-
-    def _target(self, demons: Integers) -> Integers:
-        """Return the place of each demon's cumulant among the readings and the reward, (k,)."""
-        target = self._channel[demons].copy()
-        if self._has_reward:
-            target[target == self._n_channels] = self.here.size
-        return target
 
     def values(self, observation: Observation) -> Floats:
         """Return l of each demon at a state with these readings, (n_readings,), shape (n_demons,)."""
@@ -504,17 +502,18 @@ class LSTD(Stored):
         """
         self.n_since = 0
         k = self.n_queued - 1  # the last row, -1, if it has just been added to the sums
-        cumulant = np.zeros(self.share.size)
-        demons_asked = np.flatnonzero(self.is_asked)
-        cumulant[demons_asked] = self.reached[k, self._target(demons_asked)]
-        ahead = self._gamma * self.goes_on[k] * self.values(self.reached[k, :-1].copy())
-        delta = cumulant + ahead - self.values(self.left[k].copy())
-        squares = np.empty_like(self.errors)
+        delta = self.values(self.reached[k, :-1].copy())
+        delta *= self._gamma
+        delta *= self.goes_on[k]
+        delta += self.reached[k, self._target]
+        delta -= self.values(self.left[k].copy())
+        counts = learned & (self.solved_at > 0)
         with np.errstate(over="ignore"):
-            squares[OWN] = td_error.astype(np.float64) ** 2
-            squares[SOLVED] = delta**2
-        counts = learned & (self.solved_at > 0) & np.isfinite(squares).all(axis=0)
-        self.errors += np.where(counts, squares, 0.0)
+            of_weights = td_error.astype(np.float64) ** 2
+            of_solution = delta**2
+            counts &= np.isfinite(of_weights + of_solution)
+        np.add(self.errors[OWN], of_weights, out=self.errors[OWN], where=counts)
+        np.add(self.errors[SOLVED], of_solution, out=self.errors[SOLVED], where=counts)
         self.n_samples += counts
         is_full = self.n_samples >= MOST_SAMPLES
         if is_full.any():
@@ -559,7 +558,9 @@ class LSTD(Stored):
             return
         if self._processed_values is None:
             self._processed_values = self.values(self.processed)
-        own += self.share * (self._processed_values - own)
+        moves = self._processed_values - own
+        moves *= self.share
+        own += moves
 
     # ---- other demons, several Hordes ------------------------------------------------------------
 
