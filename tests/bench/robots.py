@@ -37,9 +37,17 @@ COLUMNS = ("robots", "s_of_one_robot", "processor_s", "median_nmsre", "mean_nmsr
 
 
 class Tests(NamedTuple):
-    """Tests of one policy: demons (n,), tiles (n_tests, n_active) at which they begin, and returns (n_tests, n)."""
+    """Tests of one policy.
+
+    Attributes:
+        demons: Those with questions about it, shape (n,).
+        observation: At which each test begins, shape (n_tests, n_channels).
+        tiles: Of these observations, shape (n_tests, n_active).
+        returns: The returns that followed, shape (n_tests, n).
+    """
 
     demons: Integers
+    observation: Floats
     tiles: Integers
     returns: Floats
 
@@ -74,9 +82,10 @@ def tests() -> list[Tests]:
         observations = rows["observation"][np.searchsorted(rows["step"], outcomes.step)]
         test_sets.append(
             Tests(
-                outcomes.policy.demons,
-                np.array([encoder(interface)(x) for x in observations]),
-                outcomes.returns,
+                demons=outcomes.policy.demons,
+                observation=observations.astype(np.float64),
+                tiles=np.array([encoder(interface)(x) for x in observations]),
+                returns=outcomes.returns,
             )
         )
     return test_sets
@@ -86,7 +95,8 @@ def nmsre(horde: Horde, on: list[Tests]) -> Floats:
     """Return the mean squared error over the variance of the returns, of the questions whose returns vary."""
     errors = []
     for test in on:
-        predictions = np.array([horde.predict(tiles)[test.demons] for tiles in test.tiles])
+        starts = zip(test.tiles, test.observation, strict=True)
+        predictions = np.array([horde.predict(*start)[test.demons] for start in starts])
         variance = test.returns.var(axis=0)
         varies = variance > NO_VARIANCE
         errors.append(((predictions - test.returns) ** 2).mean(axis=0)[varies] / variance[varies])
