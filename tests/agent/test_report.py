@@ -528,6 +528,22 @@ def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str)
     assert "Stopped early, after 12,345 of 20,000 steps: no frame from /dev/robot.<" in page
 
 
+def test_the_features_are_described_if_they_are_more_than_the_tilings(
+    tmp_path: Path, page: str
+) -> None:
+    """LSTD is named, as nobody need have asked for it."""
+    title = "<h2>Features</h2>"
+    assert title not in page
+    assert title not in page_of(tmp_path, n_random_features=0)
+    chosen = "150 pairs of channels."
+    page = page_of(tmp_path, features=chosen)
+    assert f"{title}<p>40 features, 7 of them active. {chosen}</p>" in page
+    mixed = "mixed with LSTD on the readings and 1,024 random features of them."
+    page = page_of(tmp_path, features=chosen, n_random_features=1_024)
+    assert f"{chosen} Predictions of readings and reward are {mixed}</p>" in page
+    assert mixed in page_of(tmp_path, n_random_features=1_024)
+
+
 def test_a_dash_stands_for_what_is_not_known(tmp_path: Path) -> None:
     nothing = dict.fromkeys(
         ["wall_s", "mean_nmsre", "n_excursions", "cycle_ms", "crc_errors", "n_updated_per_step"]

@@ -555,13 +555,21 @@ def _weight_of(nmsre: Sequence[float]) -> str:
 
 
 def _features_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
-    """Return the numbers of features and what they are; "" for the tilings of the layout alone."""
-    if not details.get("features"):
+    """Return the numbers of features and what they are, and LSTD's; "" for the tilings of the layout alone."""
+    sentences = []
+    if details.get("features"):
+        n_features = number(summary.get("n_features"), ",")
+        n_active = number(summary.get("n_active"), ",")
+        sentences.append(f"{n_features} features, {n_active} of them active. {details['features']}")
+    n_random = details.get("n_random_features")
+    if n_random:
+        sentences.append(
+            f"Predictions of readings and reward are mixed with LSTD on the readings and {n_random:,} random features "
+            "of them."
+        )
+    if not sentences:
         return ""
-    n_features = number(summary.get("n_features"), ",")
-    n_active = number(summary.get("n_active"), ",")
-    text = f"{n_features} features, {n_active} of them active. {details['features']}"
-    return section("Features", html.element("p", text))
+    return section("Features", html.element("p", " ".join(sentences)))
 
 
 def _timing_section(summary: dict[str, Any], details: dict[str, Any]) -> str:

@@ -408,6 +408,7 @@ def _details(run: Run, end: ExitReason) -> dict[str, Any]:
         "channels": [channel.name for channel in run.interface.channels],
         "actions": list(run.interface.actions),
         "features": features_of(run.config.features).sentence(run.interface),
+        "n_random_features": run.horde.config.lstd,
         "diverged_because": run.horde.divergence_reason,
         "skipped_because": run.horde.skipped_because,
         "stopped_early": end.is_early,
