@@ -20,6 +20,7 @@ from horde_agent.gvf import GVF, Prediction, TDError
 from horde_agent.horde import Mode
 from horde_agent.kernels.rules import rule
 from horde_agent.learning.groups import trace_groups
+from horde_agent.learning.lstd import MOST_READINGS
 from horde_agent.learning.ratios import n_actions_of
 from horde_agent.learning.rules import (
     LARGEST_TAIL,
@@ -272,4 +273,7 @@ def demon_bytes(
         tail = min(trace_length(config, decay), LARGEST_TAIL)
         period = _PERIODS[mode]
         numbers += 2 * (tail + period) + 3 * period + len(OF_LANES)
+    if config.lstd:
+        # A weight of each random feature and reading; the sums are of each policy, of which there are few
+        numbers += config.lstd + MOST_READINGS + 1
     return n_demons * numbers * item + n_gibbs * _GIBBS_BYTES

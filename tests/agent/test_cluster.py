@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 import sys
 import threading
@@ -313,7 +314,7 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
 
 def test_shards_have_lstd_if_all_their_questions_are_enough_for_it(cluster: LocalCluster) -> None:
     questions = [
-        GVF(f"light {i} {k}", policy, Channel(0), i / 300)
+        GVF(f"light {i} {k}", policy, Channel(0), (i % 10) / 20)
         for k, policy in enumerate([Behaviour(), ConstantAction(0, 3)])
         for i in range(150)
     ]
@@ -828,6 +829,22 @@ def test_bad_input_is_refused_in_one_sentence_and_no_process_is_left(
         ShardedHorde(questions, shards=3, **KIND)
     assert cluster.is_closed
     assert len(cluster.ended) == len(cluster.actors)
+
+
+def test_the_memory_that_shards_need_counts_the_weights_of_lstd(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demon has one of each random feature, of up to 256 readings, and a constant one."""
+    monkeypatch.setattr(LocalCluster, "memory", 1_000_000)
+    questions = constant_questions()
+    bytes_of_a_demon = []
+    for lstd in (0, 1_024):
+        with pytest.raises(ClusterError) as refusal:
+            ShardedHorde(questions, config=LearnerConfig(lstd=lstd), shards=1, **KIND)
+        (number,) = re.findall(r"([\d,]+) bytes each", str(refusal.value))
+        bytes_of_a_demon.append(int(number.replace(",", "")))
+    without, with_lstd = bytes_of_a_demon
+    assert with_lstd - without == 4 * (1_024 + 256 + 1)
 
 
 class _Unsendable:
