@@ -299,7 +299,7 @@ class Horde:
 
     def _compare_lstd(self, lstd: LSTD) -> None:
         """Compare the TD errors of weights and LSTD in the latest transition, with the last one of a deferred batch."""
-        if not lstd.is_solved_for:
+        if not lstd.is_measured:
             lstd.n_since = 0
             return
         td_error = self._processed().numbers("td_error")

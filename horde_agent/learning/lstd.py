@@ -332,6 +332,11 @@ class LSTD(Stored):
         self.n_since += 1
 
     @property
+    def is_measured(self) -> bool:
+        """True if the sums have begun: TD errors are compared from then on, in all shards at the same steps."""
+        return self.n_seen >= N_MEASURED
+
+    @property
     def is_solved_for(self) -> bool:
         """True if a demon has a solution."""
         return bool(self.solved_at.any())
