@@ -398,7 +398,7 @@ def run(context: ExperimentContext) -> tuple[EfficiencyResults, dict[str, object
     }
 
 
-# ---- who answers better ---------------------------------------------------------------------------------------------
+# ---- comparisons by question -----------------------------------------------------------------------------------------
 
 
 def is_lower(errors: Floats, reference: Floats) -> Bools:
@@ -625,7 +625,7 @@ def pictures(data: EfficiencyResults) -> dict[str, Picture]:
 
 
 def tables(data: EfficiencyResults) -> list[Table]:
-    """Return the errors of variants and baselines, after shares of the life and by gamma, and who answers better."""
+    """Return the errors of variants and baselines, after shares of the life and by gamma, and comparisons."""
     over_time = []
     at_the_end = []
     in_second_half = []

@@ -1506,7 +1506,7 @@ def test_a_number_of_random_features_that_is_given_is_kept() -> None:
 
 
 def test_whether_there_are_random_features_does_not_change_with_the_questions() -> None:
-    """A life would lose its solutions, or begin them, when somebody asks one question more or less."""
+    """Otherwise a life would lose its solutions, or begin them, with one question more or less."""
     asked_questions = many_questions(300)
     many = horde_by_default(asked_questions)
     many.remove([question.name for question in asked_questions[:-1]])

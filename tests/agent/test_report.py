@@ -531,7 +531,7 @@ def test_a_run_that_was_stopped_says_when_and_by_what(tmp_path: Path, page: str)
 def test_the_features_are_described_if_they_are_more_than_the_tilings(
     tmp_path: Path, page: str
 ) -> None:
-    """LSTD is named, as nobody need have asked for it."""
+    """LSTD is named, too: it is on by default."""
     title = "<h2>Features</h2>"
     assert title not in page
     assert title not in page_of(tmp_path, n_random_features=0)

@@ -458,7 +458,7 @@ def test_errors_of_the_second_half_are_those_of_its_tests_by_gamma(
 
 
 def test_an_error_is_lower_if_its_differences_are_beyond_their_interval() -> None:
-    """Of three lives, whose own differences say nothing: Student's t is 4.303."""
+    """The lives differ by more than the predictors do. Student's t of three lives is 4.303."""
     reference = np.array([[1.0, 1.0, 1.0], [5.0, 5.0, 5.0], [9.0, 9.0, 9.0]])
     difference = np.array([[0.11, 0.10, -0.11], [0.13, 0.14, -0.13], [0.15, 0.18, -0.15]])
     is_lower = efficiency.is_lower(reference - difference, reference)

@@ -555,7 +555,7 @@ def _weight_of(nmsre: Sequence[float]) -> str:
 
 
 def _features_section(summary: dict[str, Any], details: dict[str, Any]) -> str:
-    """Return the numbers of features and what they are, and LSTD's; "" for the tilings of the layout alone."""
+    """Return the description of the features and of LSTD; "" for the tilings of the layout alone."""
     sentences = []
     if details.get("features"):
         n_features = number(summary.get("n_features"), ",")
