@@ -312,6 +312,23 @@ def test_shards_learn_the_same_as_one_horde_to_the_bit(
         assert_same(one, many, life)
 
 
+def test_shards_learn_the_same_while_some_have_no_solution_yet(cluster: LocalCluster) -> None:
+    """The policies are solved for at different times; all shards process deferred steps at the same ones."""
+    questions = constant_questions()
+    config = LearnerConfig(lstd=10)
+    life = Life(2_600)
+    rng = np.random.default_rng(1)
+    life.action = rng.choice(N_ACTIONS, size=life.n_steps, p=[0.7, 0.25, 0.05])
+    life.begins &= rng.random(life.n_steps) < 0.3
+    life.ends &= rng.random(life.n_steps) < 0.3
+    one = Horde(questions, config=config, mode="deferred", **KIND)
+    life.teach(one)
+    assert set((one.state()["lstd/solved_at"] > 0).tolist()) == {True, False}
+    with ShardedHorde(questions, config=config, mode="deferred", shards=3, **KIND) as many:
+        life.teach(many)
+        assert_same(one, many, life)
+
+
 def test_shards_have_lstd_if_all_their_questions_are_enough_for_it(cluster: LocalCluster) -> None:
     questions = [
         GVF(f"light {i} {k}", policy, Channel(0), (i % 10) / 20)
